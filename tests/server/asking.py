@@ -71,7 +71,7 @@ class Events:
     def __iter__(self) -> Iterator[Event]:
         while (chunk := self._chunks.get(timeout=PATIENCE_SECONDS)) is not None:
             for block in chunk.decode().split("\n\n"):
-                lines = dict(line.split(": ", 1) for line in block.splitlines())
+                lines = dict(line.split(": ", 1) for line in block.split("\n") if line)
                 if "data" in lines:
                     yield Event(lines["event"], json.loads(lines["data"]), lines.get("id"))
                 elif lines:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from penstock.errors import InvalidInput, NotFound, PenstockError
+from penstock.model.checks import checked_run_at
 from penstock.model.job_state import FINAL
 from penstock.server.call import Call, EventStream
 from penstock.server.feed import Stream, Wanted, dead_letter_event, event
@@ -20,6 +21,7 @@ from penstock.server.operation import Operations
 __all__ = ["events"]
 
 MOST_NAMED = 100
+LAST_EVENT = "Last-Event-ID"
 events = Operations()
 
 
@@ -78,14 +80,13 @@ def _wanted(call: Call, query: EventsQuery) -> Wanted:
 
 
 def _since(call: Call) -> datetime | None:
-    given = call.headers.get("last-event-id")
+    given = call.headers.get(LAST_EVENT)
     if given is None:
         return None
     try:
-        at = datetime.fromisoformat(given)
-        return at.astimezone(UTC) if at.utcoffset() is not None else None
-    except (ValueError, OverflowError):
-        raise InvalidInput("Last-Event-ID", "it is not the id of an event of this stream; leave it out") from None
+        return checked_run_at(datetime.fromisoformat(given), LAST_EVENT)
+    except ValueError:
+        raise InvalidInput(LAST_EVENT, "it is not the id of an event of this stream; leave it out") from None
 
 
 async def _events(call: Call, stream: Stream, since: datetime | None) -> AsyncIterator[bytes]:
