@@ -16,6 +16,7 @@ from penstock.version import __version__
 
 __all__ = ["describe"]
 
+PATH_SCHEMAS = {"job_id": {"type": "string", "pattern": "^[0-9]{1,19}$"}}
 REF = "#/components/schemas/{name}"
 
 
@@ -74,7 +75,12 @@ def _operation(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": PATH_SCHEMAS.get(name, {"type": "string", "minLength": 1}),
+        }
         for name in re.findall(r"\{(\w+)\}", path)
     ]
 
