@@ -10,7 +10,6 @@ task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them
 help_page   what the help says of options
 terminal    what is printed, as tables, as plain lines or as JSON
-json_record      a value as JSON has it
 process_exit     how a process ends though a handler of it does not
 
 Exit codes: 0 done, 1 refused, 2 wrong use, 75 a worker is stuck, 130 interrupted.

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.model.job_state import State
 from penstock.model.short_repr import ShortRepr
 
-__all__ = ["Edit", "Failure", "Job"]
+__all__ = ["Edit", "Failure", "Job", "JobDetail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -68,3 +68,10 @@ class Job(ShortRepr):
     progress: Any = None
     after: list[int] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobDetail(Job):
+    """A job with its `children`: those that wait for it."""
+
+    children: list[int] = field(default_factory=list)

@@ -19,13 +19,14 @@ from starlette.types import Receive, Scope, Send
 from penstock.acting import Actor, acting_as
 from penstock.app import App
 from penstock.errors import PenstockError
+from penstock.model.records import record
 from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller, check_may
 from penstock.server.guard import Guard
 from penstock.server.openapi import describe
-from penstock.server.operation import JSON, Answer, Operation
+from penstock.server.operation import EVENTS, JSON, Answer, Operation
 from penstock.server.operations import OPERATIONS
 from penstock.server.problem import ProblemError, problem_of, respond_with
 from penstock.server.router import Router, path_parts
@@ -149,7 +150,9 @@ async def _read_value(operation: Operation, receive: Receive, headers: Headers) 
             field="Content-Type",
         )
     raw = await read_body(receive, headers, operation.most_bytes)
-    return raw if operation.body is bytes else decode_body(raw, operation.body)
+    if operation.body is bytes:
+        return raw
+    return decode_body(raw or b"{}" if not operation.needs_body else raw, operation.body)
 
 
 async def _unless_gone(handler: Awaitable[Any], receive: Receive) -> Any:
@@ -171,16 +174,30 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
+class EventResponse(StreamingResponse):
+    """An answer that goes on. What it took is given back when it ends, also where it never began."""
+
+    def __init__(self, stream: EventStream, headers: dict[str, str]) -> None:
+        super().__init__(stream.events, media_type=EVENTS, headers=headers)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until there are no more, or the client has gone."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.close()
+
+
 def _respond_with(operation: Operation, value: Any) -> Response:
     status, headers = operation.status, dict(HEADERS)
     if isinstance(value, EventStream):
-        headers = headers | {"X-Accel-Buffering": "no"}
-        return StreamingResponse(value.events, media_type="text/event-stream", headers=headers)
+        return EventResponse(value, headers | {"X-Accel-Buffering": "no"})
     if isinstance(value, Answer):
         status, headers, value = value.status, {**headers, **value.headers}, value.value
     if operation.answers.get(status, value) is None:
         return Response(status_code=status, headers=headers)
-    return Response(msgspec.json.encode(value), status, headers, JSON)
+    return Response(msgspec.json.encode(record(value)), status, headers, JSON)
 
 
 def _refuse_path(methods: tuple[str, ...]) -> Response:

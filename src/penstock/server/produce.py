@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,7 +21,8 @@ from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
 from penstock.server.values import Base64, decode_body, decode_lines, key_of
-from penstock.task.definition import TaskDefinition, define
+from penstock.task.definition import TaskDefinition
+from penstock.task.undeclared import undeclared
 
 __all__ = ["produce"]
 
@@ -177,12 +177,4 @@ def _in_own_space(job: PendingJob, caller: Caller, *, is_from_call: bool) -> Pen
 def _definition(app: App, queue: str, task: str) -> TaskDefinition:
     """The task as the server's app declares it, or one that takes any arguments: no worker need have announced it."""
     declared = app.tasks.get(queue, {}).get(task)
-    return declared if declared is not None else _undeclared(queue, task)
-
-
-def _any_arguments(**args: Any) -> None: ...
-
-
-@lru_cache(maxsize=10_000)
-def _undeclared(queue: str, task: str) -> TaskDefinition:
-    return define(queue, _any_arguments, name=task)
+    return declared if declared is not None else undeclared(queue, task)

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["LOOKING", "PRODUCING", "CallThreads"]
+__all__ = ["LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
 
 T = TypeVar("T")
 # What their threads are called.
-PRODUCING, LOOKING = "penstock-produce", "penstock-look"
+PRODUCING, LOOKING, WATCHING = "penstock-produce", "penstock-look", "penstock-watch"
 MOST_WAITING = 1_000
 
 
