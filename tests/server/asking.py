@@ -202,6 +202,6 @@ def asking(app: App) -> Iterator[Client]:
 def asking_as(app: App, **caller: Any) -> Iterator[Client]:
     """A client that the server takes for the bearer of such a token."""
     with asking(app) as client:
-        admitted = Caller(**{"token": "t", "role": "read", **caller})
+        admitted = Caller(**{"bearer": "t", "role": "read", **caller})
         client.application._guard.admit = lambda scope, headers: admitted  # type: ignore[method-assign]
         yield client
