@@ -15,10 +15,11 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
-    "Event", "Explanation", "Failure", "InvalidInput", "Job", "JobFailed", "JobFilter", "JsonFormatter", "LeaseLost",
-    "Load", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
-    "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "SchemaMismatch", "Shard", "Snooze",
-    "State", "Stats", "Task", "Token", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
+    "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
+    "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
+    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "UnknownTask", "Worked", "WorkerInfo",
+    "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -32,6 +33,8 @@ APP = {
         "weights= on_retry= on_dead= max_length= max_wait="
     ),
     "cron": "name expression task * args= timezone=",
+    "set_queue": "name **options",
+    "set_cron": "name expression queue task * args= key= timezone=",
     "crons": "",
     "acrons": "",
     "pause_cron": "name",
@@ -49,21 +52,26 @@ APP = {
     "aresult": "job_id timeout=",
     "stats": "queue",
     "astats": "queue",
-    "queues": "",
-    "aqueues": "",
+    "queues": "names=",
+    "aqueues": "names=",
+    "history": "queue minutes=",
+    "ahistory": "queue minutes=",
     "workers": "",
     "aworkers": "",
-    "job": "job_id",
-    "ajob": "job_id",
+    "job": "job_id * queues= tenant=",
+    "ajob": "job_id * queues= tenant=",
+    "children": "job_id * queues= tenant=",
+    "job_page": "* limit= before= **filters",
+    "ajob_page": "* limit= before= **filters",
     "jobs": "* limit= before= **filters",
     "ajobs": "* limit= before= **filters",
-    "explain": "job_id",
-    "loads": "limit=",
-    "aloads": "limit=",
+    "explain": "job_id * queues= tenant=",
+    "loads": "limit= * names=",
+    "aloads": "limit= * names=",
     "pause_load": "name",
     "resume_load": "name",
     "cancel_load": "name * reason=",
-    "aexplain": "job_id",
+    "aexplain": "job_id * queues= tenant=",
     "blocked_keys": "queue",
     "ablocked_keys": "queue",
     "cancel": "job_id= * preview= reason= **filters",
@@ -89,7 +97,9 @@ APP = {
     "close": "",
 }
 # For the package's other parts, not for users; they are no part of the contract.
-INNER = {"register", "send", "send_rows", "send_in_async", "create_embedded"}
+INNER = {
+    "register", "send", "send_rows", "send_in_async", "create_embedded", "dead_letters", "ended_jobs", "queue_names",
+}  # fmt: skip
 PROPERTIES = {
     "url", "plain_url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded",
     "lease_seconds", "request_timeout", "retention",

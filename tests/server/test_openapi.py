@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 from schemathesis.schemas import APIOperation
 from schemathesis.specs.openapi.checks import (
@@ -24,18 +23,20 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.server.conftest import shop_of
 from tests.servers import created_database
-from tests.system.facts import eventually
 
 from penstock import App
 from penstock.server import Application
+from penstock.server.beside import serving_beside
 from penstock.server.openapi import describe
 from penstock.server.operations import OPERATIONS
-from penstock.server.serving import address_of, bind
+from penstock.server.serving import bind
 
 SCHEMA = schemathesis.openapi.from_dict(describe(OPERATIONS))
 # A stream goes on: tests/server/test_events.py reads it.
 TESTED = {
-    operation.label: operation for found in SCHEMA.get_all_operations() if (operation := found.ok()).path != "/events"
+    operation.label: operation
+    for found in SCHEMA.get_all_operations()
+    if isinstance(found, Ok) and (operation := found.ok()).path != "/events"
 }
 CHECKS = [
     not_a_server_error,
@@ -71,20 +72,12 @@ def served(server_url: str, template_database: str) -> Iterator[Served]:
         job = shop.send.enqueue(to="nobody")
         shop.app.work(until_idle=True)
         app.set_cron("nightly", "@daily", "mail", "send")
-        listener = bind("127.0.0.1", 0)
-        config = uvicorn.Config(Application(app, is_local=True), log_config=None, access_log=False, lifespan="on")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        eventually(lambda: server.started, "the server listens")
         known = {"queue": "mail", "job_id": str(job), "name": "nightly", "partition": "0", "shard": "1"}
-        yield Served(f"{address_of(listener).url}/api/v1", app, known)
-        server.should_exit = True
-        thread.join()
-        listener.close()
+        with serving_beside(Application(app, is_local=True), bind("127.0.0.1", 0)) as base:
+            yield Served(f"{base}/api/v1", app, known)
 
 
-def judge(served: Served, operation: APIOperation, examples: settings) -> None:
+def judge(served: Served, operation: APIOperation[Any, Any, Any, Any], examples: settings) -> None:
     """Ask for what there is and what there is not, with what the document allows and what it does not."""
     known = {each: served.known[each] for each in served.known if f"{{{each}}}" in operation.path}
     for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):

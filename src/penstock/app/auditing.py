@@ -41,7 +41,7 @@ log = logging.getLogger("penstock")
 # So long what came of an act may take to be entered, once the time of its call is up; and at most.
 LEAST_END_SECONDS, MOST_END_SECONDS = 0.5, 5.0
 # What an act is about is the first of these that its call has; and what may be a URL, with its password.
-TARGETS = ("job_id", "queue", "name", "load", "shard", "url")
+TARGETS = ("job_id", "name", "queue", "load", "shard", "url")
 MAY_BE_URLS = ("shard", "url")
 # Acts whose result is how many jobs they were about.
 COUNTING = ("cancel", "cancel_load", "delete_queue", "purge", "retry")
@@ -111,9 +111,9 @@ def record_of(function: Callable[..., Any], args: tuple[Any, ...], named: Mappin
     bound = _signature(function).bind(*args, **named).arguments
     given = {name: value for name, value in bound.items() if name != "self"}
     given |= given.pop("filters", {})
-    limits = given.pop("limits", {})
+    # Of these None is one that is taken away; elsewhere it is what was not asked for.
+    limits = given.pop("limits", {}) | given.pop("options", {})
     target = next((name for name in TARGETS if given.get(name) is not None), None)
-    # None is what was not asked for; of a limit it takes that away.
     given = {name: value for name, value in given.items() if value is not None and value is not False} | limits
     detail = {name: _option(name, value) for name, value in given.items() if name != target}
     return Record(function.__name__, None if target is None else str(_option(target, given[target])), detail)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
@@ -26,5 +27,6 @@ OPERATIONS: list[Operation] = [
     *crons,
     *worker_list,
     *shards,
+    *audit,
     *events,
 ]
