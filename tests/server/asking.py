@@ -34,7 +34,8 @@ BASE = "http://localhost/api/v1/"
 def check_described(response: httpx.Response) -> None:
     """Refuse an answer that openapi.json does not tell of, or tells of differently."""
     raw = response.request.url.raw_path.split(b"?")[0]
-    parts = path_parts({"raw_path": raw, "path": ""})[2:]
+    # Of what cannot be decoded only how many parts there are matters.
+    parts = path_parts({"raw_path": raw.replace(b"%", b"_"), "path": ""})[2:]
     operation = ROUTER.find(response.request.method, parts).operation
     assert operation is not None, raw
     described = DOCUMENT["paths"][operation.path][operation.method.lower()]["responses"][str(response.status_code)]

@@ -135,6 +135,28 @@ def test_a_worker_is_told_while_it_runs(shop: Shop, client: Client) -> None:
     assert (answer["count"], worker["id"], worker["queues"]) == (1, workers[0]["id"], ["looks"])
 
 
+def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> None:
+    shop.app.queues()
+    client.done("PUT", "queues/new", json={"limit": 5})
+    client.post("queues/new/pause")
+    client.refused("POST", "queues/nowhere/pause")
+    entries = client.get("audit?limit=2")["entries"]
+    told = [(entry["act"], entry["target"], entry["source"], entry["actor"], entry["address"]) for entry in entries]
+    assert told == [
+        ("pause", "nowhere", "http", "this machine", "127.0.0.1"),
+        ("pause", "new", "http", "this machine", "127.0.0.1"),
+    ]
+    assert [entry["outcome"] for entry in entries] == ["not done", "done"]
+    (older,) = client.get(f"audit?act=set_queue&target=new&before={entries[-1]['id']}")["entries"]
+    assert older["detail"] == {"limit": 5}
+    assert [*entries, older] == told_of(shop, 2) + told_of(shop, 100, act="set_queue")
+    assert client.refused("GET", "audit?before=x")["field"] == "before"
+
+
+def told_of(shop: Shop, limit: int, **filters: str) -> Any:
+    return told(shop.app.audit(limit, **filters))
+
+
 def test_what_does_not_exist_is_not_found_and_what_is_wrong_names_its_field(client: Client) -> None:
     for method, path in (
         ("GET", "jobs/1024"),
