@@ -411,6 +411,19 @@ def test_a_page_of_jobs_reads_little_more_than_it_shows(
     assert sum(read.values()) <= 25 * limit, read
 
 
+def test_what_is_asked_again_and_again_reads_what_is_asked_for(backlog: Scene) -> None:
+    connection = backlog.connection
+    ready = [(1 + n * 1024) * 1024 for n in range(1, 11)]
+    others = [1024 * n + which for n in range(1, 6) for which in (0, 1, 2)]
+    assert_cheap(connection, "jobs_going_on", {"ids": array_text([*ready, *others])})
+    # All of them became dead letters at one instant: a page in the middle of it.
+    (at,) = connection.execute("select max(failed_at) from penstock.dead").fetchone() or (None,)
+    assert_cheap(connection, "dead_letters_after", {"at": at, "job_id": 1024 * 25_000, "limit": 50})
+    assert_cheap(connection, "dead_letters_after", {"at": at, "job_id": 1024 * 60_000, "limit": 100}, 20)
+    assert_cheap(connection, "children_here", {"id": 1024 * 25_000, "limit": 100}, 100)
+    assert_cheap(connection, "enqueued_below", {"id": ready[5]}, 100)
+
+
 def _read_rows(connection: Connection) -> dict[str, int]:
     """How many rows this transaction has read, by table."""
     rows = connection.execute(

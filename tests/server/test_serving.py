@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from tests.server.programs import running
 from tests.server.served import serving
 from tests.system.facts import eventually
 
@@ -44,34 +43,6 @@ def app(database_url: str) -> Iterator[App]:
         app.queue("mail")
         app.migrate()
         yield app
-
-
-@contextmanager
-def running(folder: Path, url: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A program, and the URL that it says it is at; ended gently when the block is over."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words],
-        cwd=folder,
-        env=os.environ | {"PENSTOCK_URL": url, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if found := re.search(r"(http://\S+)/openapi.json", line):
-                yield process, found[1]
-                break
-        else:
-            raise AssertionError("it ended without a word of where it listens")
-        process.terminate()
-        rest = process.stdout.read()
-        assert process.wait() == 0, rest
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
 
 
 def test_serve_answers_until_it_is_told_to_stop(app: App, database_url: str, tmp_path: Path) -> None:

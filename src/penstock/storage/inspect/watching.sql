@@ -18,7 +18,7 @@ select d.job_id, q.name, p.name, d.task, d.attempt, d.failed_at, d.worker, d.err
   from @schema@.dead as d
   join @schema@.partition as p on p.id = d.partition_id
   join @schema@.queue as q on q.id = p.queue_id
- where d.failed_at >= %(at)s and (d.failed_at, d.job_id) > (%(at)s, %(job_id)s)
+ where (d.failed_at, d.job_id) > (%(at)s, %(job_id)s)
  order by d.failed_at, d.job_id limit %(limit)s
 
 -- name: children_here

@@ -55,7 +55,7 @@ create table @schema@.dead (
 );
 
 create index dead_of_partition on @schema@.dead (partition_id, job_id);
-create index dead_by_time on @schema@.dead (failed_at);
+create index dead_by_time on @schema@.dead (failed_at, job_id);
 
 create table @schema@.failure (
     job_id  bigint not null,
