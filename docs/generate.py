@@ -47,7 +47,14 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
         "In a handler",
         "A handler with a parameter named `context`, which comes first or has a default, is given one; with `batch=` "
         "it is a `BatchContext`. The others are raised.",
-        [penstock.Context, penstock.BatchContext, penstock.Retry, penstock.Snooze, penstock.Discard],
+        [
+            penstock.Context,
+            penstock.BatchContext,
+            penstock.TraceContext,
+            penstock.Retry,
+            penstock.Snooze,
+            penstock.Discard,
+        ],
     ),
     (
         "What is read back",

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Snooze,
         State,
         Stats,
+        TraceContext,
         WorkerInfo,
     )
     from penstock.task import BatchContext, Context
@@ -101,6 +102,7 @@ _HOMES = {
     "State": "penstock.model",
     "Stats": "penstock.model",
     "Task": "penstock.client",
+    "TraceContext": "penstock.model",
     "UnknownTask": "penstock.errors",
     "Worked": "penstock.worker",
     "WorkerInfo": "penstock.model",
@@ -145,6 +147,7 @@ __all__ = [
     "State",
     "Stats",
     "Task",
+    "TraceContext",
     "UnknownTask",
     "Worked",
     "WorkerInfo",
