@@ -46,7 +46,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
     (
         "In a handler",
         "A handler with a parameter named `context`, which comes first or has a default, is given one; with `batch=` "
-        "it is a `BatchContext`. The others are raised.",
+        "it is a `BatchContext`; `context.trace` is a `TraceContext`. The others are raised.",
         [
             penstock.Context,
             penstock.BatchContext,
