@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from penstock import App
 def traces_of(app: App) -> dict[str, Any]:
     """What is kept of each load, by name."""
     with app.database.connection() as connection:
-        return dict(connection.execute("select name, trace from penstock.load").fetchall())
+        rows = connection.execute("select name, trace::text from penstock.load").fetchall()
+    return {name: None if trace is None else json.loads(trace) for name, trace in rows}
 
 
 def test_a_load_is_in_the_trace_of_its_driver_and_its_jobs_link_to_it(spark: SparkSession, database_url: str) -> None:

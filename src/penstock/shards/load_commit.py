@@ -79,7 +79,7 @@ class LoadCommit:
     stages: Stages
     bad_rows: int
     commit_name: str
-    trace: Mapping[str, str] | None
+    trace: Mapping[str, str] | None = None
 
     def decide(self) -> Published:
         """Prepare what lies elsewhere, then decide."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from opentelemetry.context import Context as Ambient
 from opentelemetry.trace import (
@@ -39,15 +40,15 @@ _NOTHING = Ambient()
 @contextmanager
 def trace_run(context: Context | BatchContext, args: object) -> Iterator[None]:
     """The middleware. What a handler asks for by `Retry`, `Snooze` or `Discard` is no error."""
-    members: Sequence[Context] | None = getattr(context, "jobs", None)
+    batch: Sequence[Context] | None = getattr(context, "jobs", None)
     described = describe_operation("process", "process", context.queue)
     described[TASK] = context.task
     described[ATTEMPT] = context.attempt
-    if members is None:
+    if batch is None:
         described[MESSAGE_ID] = str(context.job_id)
     else:
-        described[BATCH_COUNT] = len(members)
-    parent, links = _origin([context] if members is None else members, may_be_parent=members is None)
+        described[BATCH_COUNT] = len(batch)
+    parent, links = _origin([cast(Context, context)] if batch is None else batch, may_be_parent=batch is None)
     with _tracer.start_as_current_span(
         f"process {context.queue}",
         context=parent,
