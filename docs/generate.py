@@ -198,7 +198,7 @@ After `ps.register(spark)`, `format("penstock")` takes these options. Others are
 | `order_by` | yes | yes | | | columns to sort each task's rows by |
 | `connections` | yes | yes | | | how many tasks write at a time, to each shard: 4 |
 | `bad_rows` | yes | yes | | | `fail`, or a folder for rows that are no jobs |
-| `traceparent`, `tracestate` | yes | | | | the W3C trace context that its jobs [link to](../how-to/trace-jobs.md#from-spark); `ps.load` gives its app's |
+| `traceparent`, `tracestate` | yes | | | | the [trace](../how-to/trace-jobs.md#from-spark) that its jobs link to |
 | `table` | | | yes | | `finished`, `jobs` or `failures` |
 | `columns` | | | yes | | which of its columns, separated by commas |
 | `outcome`, `state` | | | yes | | only jobs that ended so, or are in this state |
