@@ -186,6 +186,12 @@ def test_calls_of_coroutines_that_are_written_together_have_a_span_each(
         assert traced.result(job)[1:] == [f"{part:x}" for part in ids_of(call)]
 
 
+def test_the_first_call_of_an_app_is_one_span_also_where_a_thread_makes_it(traced: App, spans: Spans) -> None:
+    task = declare(traced)
+    job = asyncio.run(task.aenqueue(n=1))
+    assert (spans.only("enqueue q").attributes or {})["messaging.message.id"] == str(job)
+
+
 def test_every_way_to_enqueue_from_a_coroutine_continues_its_trace(traced: App, spans: Spans, urls: list[str]) -> None:
     task = declare(traced)
 
@@ -448,19 +454,22 @@ def test_a_users_test_runs_its_jobs_in_the_trace_of_their_call(traced: App, span
 
 
 def test_jobs_of_a_load_link_to_it_and_have_traces_of_their_own(
-    traced: App, make_app: MakeApp, spans: Spans, execute: Execute
+    traced: App, urls: list[str], spans: Spans, execute: Execute
 ) -> None:
     declare(traced)
     traced.migrate()
     loader = Loader(traced, "q")
     with traced.sender.trace_load("q") as carried:
-        loader.publish("load", loader.stage(1, 2, 3), trace=carried)
+        # On two shards one decides, and the other follows.
+        stages = loader.stage(1, 2), loader.stage(3, partition=len(urls) - 1)
+        loader.publish("load", *stages, trace=carried)
     with spans.request():
         loader.publish("untraced", loader.stage(4))
     load = spans.only("load q")
     assert load.kind == SpanKind.PRODUCER
     # Once, and not in each job.
-    assert [given for (given,) in execute("select trace from penstock.load where trace is not null")] == [carried]
+    kept = execute("select trace from penstock.load where trace is not null")
+    assert kept == [(carried,)] * len(urls)
     assert not any(attributes_of(execute))
     traced.work(until_idle=True)
     runs = spans.named("process q")
