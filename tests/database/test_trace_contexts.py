@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import psycopg
 import pytest
 from tests.security.trace_contexts import GOOD, MALFORMED, MALFORMED_STATES, SAMPLED
+from tests.spark.staged import Loader
 
 from penstock import App
 from penstock.model.trace_context import checked_trace
@@ -37,3 +39,20 @@ def test_sql_keeps_and_refuses_of_a_trace_context_what_python_does(database_url:
                 enqueue(SAMPLED, state)
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="traceparent"):
             enqueue(None, "a=1")
+
+
+def test_the_shard_that_leads_next_knows_in_which_trace_loads_were_made(database_url: str) -> None:
+    with App(database_url) as app:
+        app.queue("q")
+        app.migrate()
+        loader = Loader(app, "q")
+        loader.publish("load", loader.stage(1), trace={"traceparent": SAMPLED})
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        decided = connection.execute("select penstock.loads_decided()::text").fetchone()
+        assert decided is not None
+        # As another shard says it, that has a load more.
+        told = json.loads(decided[0])
+        others = {key: [{**each, "name": "other"} for each in told[key] if key == "loads"] for key in told}
+        connection.execute("select penstock.take_loads(%s::json)", (json.dumps(others),))
+        kept = connection.execute("select name, trace ->> 'traceparent' from penstock.load order by name").fetchall()
+    assert kept == [("load", SAMPLED), ("other", SAMPLED)]

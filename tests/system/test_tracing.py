@@ -330,7 +330,8 @@ def test_an_exception_that_cannot_be_looked_at_ends_its_job_as_it_would_without_
 
     job = breaks.enqueue()
     traced.work(until_idle=True)
-    assert "Broken" in str(traced.job(job).error)
+    assert str(traced.job(job).error).startswith("Broken")
+    assert [event.name for event in spans.only("process q").events] == ["exception"]
     assert (spans.only("process q").attributes or {})["error.type"] == f"{Broken.__module__}.Broken"
 
 
