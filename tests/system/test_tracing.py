@@ -40,13 +40,13 @@ def traced(make_app: MakeApp) -> App:
     return make_app(tracing=True)
 
 
-def declare(app: App) -> Task[..., Any]:
+def declare(app: App, **options: Any) -> Task[..., Any]:
     """A task whose jobs give what span they run in."""
 
     def handle(n: int = 0) -> list[str | None]:
         return describe_current()
 
-    declared: Task[..., Any] = app.queue("q").task(name="t")(handle)
+    declared: Task[..., Any] = app.queue("q", **options).task(name="t")(handle)
     return declared
 
 
@@ -454,10 +454,11 @@ def test_a_users_test_runs_its_jobs_in_the_trace_of_their_call(traced: App, span
     assert linked_to(batch) == [ids_of(second)]
 
 
+@pytest.mark.parametrize("options", [{}, {"order": "key"}, {"limit": 1}], ids=["plain", "ordered", "limited"])
 def test_jobs_of_a_load_link_to_it_and_have_traces_of_their_own(
-    traced: App, urls: list[str], spans: Spans, execute: Execute
+    traced: App, urls: list[str], spans: Spans, execute: Execute, options: dict[str, Any]
 ) -> None:
-    declare(traced)
+    declare(traced, **options)
     traced.migrate()
     loader = Loader(traced, "q")
     with traced.sender.trace_load("q") as carried:
