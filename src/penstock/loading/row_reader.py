@@ -61,13 +61,11 @@ class RowReader:
         """The jobs of a batch."""
         return self._read(batch, self._read_args, lambda row: show_row(batch.slice(row, 1).to_struct_array()[0]))
 
-    def read_objects(self, options: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> JobColumns:
-        """The jobs of rows whose arguments are objects already; `options` are their other columns."""
-        return self._read(
-            options,
-            lambda _, tasks: self._encode_rows(rows, tasks),
-            lambda row: {**show_row(options.slice(row, 1).to_struct_array()[0]), **rows[row]},
-        )
+    def read_objects(
+        self, options: pa.RecordBatch, arguments: Sequence[dict[str, Any] | None], rows: Sequence[dict[str, Any]]
+    ) -> JobColumns:
+        """The jobs of rows whose arguments are objects already; `options` are the columns that set options of jobs."""
+        return self._read(options, lambda _, tasks: self._encode_rows(arguments, tasks), lambda row: rows[row])
 
     def _read(
         self,

@@ -29,27 +29,28 @@ def read_arrow(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
 ) -> Iterator[JobColumns]:
     """The jobs of a stream."""
-    with pa.PythonFile(_Bytes(chunks, limits.batch_bytes), mode="r") as file:
+    body = _Bytes(chunks, limits.batch_bytes)
+    with pa.PythonFile(body, mode="r") as file:
         try:
             messages = pa.ipc.MessageReader.open_stream(file)
             schema = pa.ipc.read_schema(messages.read_next_message())
-        except (pa.ArrowInvalid, OSError, StopIteration) as error:
-            raise _broken(error) from None
+        except (pa.ArrowException, OSError, StopIteration) as error:
+            raise body.error or _broken(error) from None
         for field in schema:
             if _has_dictionary(field.type):
                 raise InvalidInput(field.name, "it is encoded by a dictionary; cast it to its plain type")
-        yield from read_typed(request, tasks, plain_schema(schema), _read_batches(messages, schema, limits))
+        yield from read_typed(request, tasks, plain_schema(schema), _read_batches(messages, schema, body, limits))
 
 
-def _read_batches(messages: Any, schema: pa.Schema, limits: LoadLimits) -> Iterator[pa.RecordBatch]:
+def _read_batches(messages: Any, schema: pa.Schema, body: _Bytes, limits: LoadLimits) -> Iterator[pa.RecordBatch]:
     number = 0
     while True:
         try:
             message = messages.read_next_message()
         except StopIteration:
             return
-        except (pa.ArrowInvalid, OSError) as error:
-            raise _broken(error) from None
+        except (pa.ArrowException, OSError) as error:
+            raise body.error or _broken(error) from None
         if _is_compressed(message.metadata.to_pybytes()):
             raise InvalidInput("body", f"record batch {number} is compressed; write it without compression")
         try:
@@ -106,8 +107,17 @@ class _Bytes:
         self._chunks = iter(chunks)
         self._rest = b""
         self._most = most
+        # What went wrong with the body itself, which is to be told and not what Arrow makes of it.
+        self.error: BaseException | None = None
 
     def read(self, size: int = -1) -> bytes:
+        try:
+            return self._read(size)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _read(self, size: int) -> bytes:
         if size < 0 or size > self._most:
             raise InvalidInput("body", f"a record batch is larger than {self._most} bytes; write smaller batches")
         found = []

@@ -71,6 +71,7 @@ class _Body:
     def __init__(self, limits: LoadLimits) -> None:
         self._limits = limits
         self._row = 0
+        self._uneven: InvalidInput | None = None
 
     def blocks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         return cut_blocks(chunks, _find_end, self._too_long, self._limits.row_bytes)
@@ -108,7 +109,7 @@ class _Body:
                     bytes_,
                 )
             except pa.ArrowInvalid as error:
-                raise InvalidInput(
+                raise self._uneven or InvalidInput(
                     "body", f"after row {self._row} it is no CSV: {str(error).splitlines()[0]:.200}; mend it"
                 ) from None
             for batch in table.combine_chunks().to_batches():
@@ -120,13 +121,14 @@ class _Body:
                 self._row += len(batch)
 
     def _refuse_row(self, row: pa_csv.InvalidRow) -> str:
-        # The rows of a block are counted from 1.
+        # What is raised here is lost, so it is raised later. The rows of a block are counted from 1.
         number = self._row + (row.number or 1) - 1
-        raise InvalidInput(
+        self._uneven = InvalidInput(
             "body",
             f"row {number} has {row.actual_columns} columns, and the header {row.expected_columns} ({row.text:.100}). "
             "Nothing was enqueued; mend it",
         )
+        return "error"
 
     def _check_quotes(self, block: bytes) -> None:
         """Refuse quotes that do not enclose a whole value: rows could not be told apart."""

@@ -69,6 +69,9 @@ class _Lines:
             except Exception:  # Which line it is, is looked for one by one.
                 self._raise_for_line(lines)
                 raise
+            if len(rows) + sum(not line or line.isspace() for line in lines) != len(lines):
+                # An object over several lines, say, which would be torn apart where a block ends.
+                self._raise_for_line(lines)
             if rows:
                 yield rows
             self._line += len(lines) - 1
@@ -91,8 +94,8 @@ class _Lines:
     def _too_long(self, line: int) -> InvalidInput:
         return InvalidInput(
             "body",
-            f"line {line} is longer than {self._limits.row_bytes} bytes. Nothing was enqueued; store what is so long and "
-            "pass where",
+            f"line {line} is longer than {self._limits.row_bytes} bytes. Nothing was enqueued; store what is so long "
+            "and pass where",
         )
 
 

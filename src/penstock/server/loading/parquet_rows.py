@@ -1,4 +1,4 @@
-"""Parquet is read from its end: a body of it first becomes a temporary file, which has no name and goes with its process."""
+"""Parquet is read from its end: such a body first becomes a temporary file, without a name."""
 
 from __future__ import annotations
 
@@ -40,22 +40,21 @@ def read_parquet(
 
 def _spool(chunks: Iterable[bytes], file: BinaryIO, most: int) -> None:
     size = 0
-    try:
-        for chunk in chunks:
-            size += len(chunk)
-            if size > most:
-                raise InvalidInput(
-                    "body",
-                    f"a Parquet file of more than {most} bytes is too long; give several, each as a load, or an Arrow "
-                    "stream, which may have any length",
-                )
+    for chunk in chunks:
+        size += len(chunk)
+        if size > most:
+            raise InvalidInput(
+                "body",
+                f"a Parquet file of more than {most} bytes is too long; give several, each as a load, or an Arrow "
+                "stream, which may have any length",
+            )
+        try:
             file.write(chunk)
-        file.flush()
-    except OSError as error:
-        raise PenstockError(
-            f"a Parquet file cannot be kept in {tempfile.gettempdir()} while it is read: {error.strerror or error}; make "
-            "room there, or send an Arrow stream"
-        ) from None
+        except OSError as error:
+            raise PenstockError(
+                f"a Parquet file cannot be kept in {tempfile.gettempdir()} for now: {error.strerror or error}; "
+                "make room there, or send an Arrow stream"
+            ) from None
     file.seek(0)
 
 

@@ -1,4 +1,4 @@
-"""Arrow's many types as the few that loads know, which are those that Spark has: a value is the same, or it is refused."""
+"""Arrow's many types as the few that loads know, which are Spark's: a value stays the same, or it is refused."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def plain_array(name: str, column: pa.Array, kind: pa.DataType, first_row: int) 
         row = _find_misfit(column, kind)
         raise InvalidInput(
             name,
-            f"row {first_row + row} has {_show(column[row])}, which is no {type_name(kind)}. Nothing was enqueued; mend it, or "
-            "send text",
+            f"row {first_row + row} has {_show(column[row])}, which is no {type_name(kind)}. Nothing was enqueued; "
+            "mend it, or send text",
         ) from None
 
 

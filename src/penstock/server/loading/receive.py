@@ -1,16 +1,16 @@
 """`receive_load`: a body becomes a load, exactly once for its name.
 
-What arrives is staged, where nobody can claim it, under a name drawn for this body alone; only when the body was received
-whole is it published, everywhere or nowhere. So a body that is cut, a row that is bad and a server that dies leave
-nothing behind that could run. Two bodies of one name at the same time both stage; the one that is whole first is
+What arrives is staged, where nobody can claim it, under a name drawn for this body alone; only when the body was
+received whole is it published, everywhere or nowhere. So a body that is cut, a row that is bad and a server that dies
+leave nothing behind that could run. Two bodies of one name at the same time both stage; the one that is whole first is
 published, and the other finds it so and lets go of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
+from penstock.app import App
 from penstock.errors import InvalidInput
 from penstock.loading.declared_tasks import check_tasks
 from penstock.loading.destination import Destination, find_destination
@@ -35,7 +35,7 @@ _CONNECTIONS = 4
 
 
 def receive_load(
-    app: Any, request: LoadRequest, chunks: Iterable[bytes], limits: LoadLimits | None = None
+    app: App, request: LoadRequest, chunks: Iterable[bytes], limits: LoadLimits | None = None
 ) -> LoadReceipt:
     """Load a body. `chunks` blocks until more of it has come, ends where the body does, and raises where it was cut.
 

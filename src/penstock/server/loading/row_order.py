@@ -51,8 +51,8 @@ class RowOrder:
             before = "null" if self._has_null else shown(self._last)
             raise InvalidInput(
                 "order_by",
-                f"row {self._row} has {shown(value)} in {self.column!r}, after {before}: rows are taken in the order in "
-                "which they arrive; sort them first",
+                f"row {self._row} has {shown(value)} in {self.column!r}, after {before}: rows are taken in the order "
+                "in which they arrive; sort them first",
             )
         self._last = value
 

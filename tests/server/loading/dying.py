@@ -1,0 +1,58 @@
+"""A process that is killed in the middle of a load: at a moment it says so, and goes no further."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tests.server.loading.bodies import load, ndjson
+
+from penstock import App
+from penstock.server.loading import receive
+
+__all__ = ["ROWS", "die_while_loading"]
+
+ROWS = [{"customer": f"c-{n % 50}", "n": n} for n in range(70_000)]
+
+
+def die_while_loading(urls: list[str], moment: str) -> None:
+    """Load `ROWS` under the name `l` in a process that is killed at a moment: body, staged, decided or published."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_load_until, args=(urls, moment, there))
+    process.start()
+    assert here.recv() == moment
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def _load_until(urls: list[str], moment: str, pipe: Connection) -> None:
+    def stop() -> Any:
+        pipe.send(moment)
+        threading.Event().wait()
+
+    body = ndjson(ROWS)
+
+    def chunks() -> Iterator[bytes]:
+        yield body[:-100]
+        if moment == "body":
+            stop()
+        yield body[-100:]
+
+    publish = receive.publish
+    if moment == "staged":
+        receive.publish = lambda *_, **__: stop()
+    elif moment == "published":
+        receive.publish = lambda *given, **named: (publish(*given, **named), stop())[0]
+    elif moment == "decided":
+        from penstock.shards import publishing
+
+        publishing.publish_decided = lambda *_, **__: stop()
+    with App(shards=urls) as app:
+        load(app, chunks(), task="t", key="customer")
