@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tests.server.loading.bodies import load, ndjson
+from tests.server.loading.bodies import load, ndjson, staged
+from tests.system.facts import eventually
 
 from penstock import App
-from penstock.server.loading import receive
+from penstock.server.loading import receive, staging
+from penstock.shards import publishing
 
-__all__ = ["ROWS", "die_while_loading"]
+__all__ = ["CHUNK_ROWS", "ROWS", "die_while_loading"]
 
-ROWS = [{"customer": f"c-{n % 50}", "n": n} for n in range(70_000)]
+# A few blocks, and more chunks: some of it is written long before the last row is read.
+ROWS = [{"customer": f"c-{n % 50}", "n": n, "text": "x" * 500} for n in range(6_000)]
+CHUNK_ROWS = 1_000
 
 
 def die_while_loading(urls: list[str], moment: str) -> None:
@@ -42,17 +46,17 @@ def _load_until(urls: list[str], moment: str, pipe: Connection) -> None:
     def chunks() -> Iterator[bytes]:
         yield body[:-100]
         if moment == "body":
+            eventually(lambda: staged(app), "some of it is staged")
             stop()
         yield body[-100:]
 
+    staging.CHUNK_ROWS = CHUNK_ROWS
     publish = receive.publish
     if moment == "staged":
         receive.publish = lambda *_, **__: stop()
     elif moment == "published":
         receive.publish = lambda *given, **named: (publish(*given, **named), stop())[0]
     elif moment == "decided":
-        from penstock.shards import publishing
-
         publishing.publish_decided = lambda *_, **__: stop()
     with App(shards=urls) as app:
         load(app, chunks(), task="t", key="customer")

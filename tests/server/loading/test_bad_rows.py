@@ -102,7 +102,9 @@ BAD: dict[str, Bad] = {
     "Arrow: dictionary": Bad(
         arrow(pa.record_batch({"x": pa.array(["a"]).dictionary_encode()})), "x", "encoded by a dictionary", ARROW
     ),
-    "Arrow: large": Bad(arrow(one("a" * 70_000_000)), "body", "a record batch is larger than 67108864 bytes", ARROW),
+    "Arrow: large": Bad(
+        arrow(one("a" * 70_000_000)), "body", "or has a record batch of more than 67108864 bytes", ARROW
+    ),
     "Arrow: many": Bad(
         arrow(one(*[None] * 1_100_000, kind=pa.null())), "body", "has 1100000 rows; write batches of", ARROW
     ),
@@ -117,8 +119,8 @@ BAD: dict[str, Bad] = {
     ),
     "Arrow: infinity": Bad(arrow(one(1.0, float("inf"))), "x", r"inf is not JSON.*row 1", ARROW),
     "Arrow: key": Bad(arrow(one(1.5)), "key", "column 'x' is double; a key is text", ARROW, {"task": "t", "key": "x"}),
-    "Parquet: rubbish": Bad(GOOD, "body", "it is no Parquet that can be read", PARQUET),
-    "Parquet: cut": Bad(parquet(pa.table(one(1, 2)))[:-9], "body", "it is no Parquet that can be read", PARQUET),
+    "Parquet: rubbish": Bad(GOOD, "body", "it is no Parquet file that can be read", PARQUET),
+    "Parquet: cut": Bad(parquet(pa.table(one(1, 2)))[:-9], "body", "it is no Parquet file that can be read", PARQUET),
     "Parquet: key": Bad(
         parquet(pa.table(one("a", None))), "x", r"the key is null.*row 1", PARQUET, {"task": "t", "key": "x"}
     ),

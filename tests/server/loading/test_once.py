@@ -9,16 +9,22 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from tests.server.loading.bodies import load, ndjson, staged, stored
-from tests.server.loading.dying import ROWS, die_while_loading
+from tests.server.loading.dying import CHUNK_ROWS, ROWS, die_while_loading
 from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, PenstockError, QueueFull
+from penstock.server.loading import staging
 from penstock.server.loading.load_request import LoadReceipt
 from penstock.shards.decided_loads import publish_all_decided
 from penstock.storage.loads.loads import forget_stages
 
 BODY = ndjson(ROWS)
 MOMENTS = ["body", "staged", "decided", "published"]
+
+
+@pytest.fixture(autouse=True)
+def chunks_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "CHUNK_ROWS", CHUNK_ROWS)
 
 
 class Cut(Exception):
@@ -123,22 +129,21 @@ def test_what_a_killed_server_decided_is_gone_on_with_by_upkeep_g8(sharded: App)
 
 def test_each_row_lies_on_the_shard_of_its_key_and_keeps_its_order_g5(sharded: App) -> None:
     seen: dict[str, list[int]] = {}
-    rows = ROWS[:6_000]
     sharded.queue("keyed", partitions=4, order="key").task(name="t", key="customer")(
-        lambda customer, n: seen.setdefault(customer, []).append(n)
+        lambda customer, n, text: seen.setdefault(customer, []).append(n)
     )
-    assert load(sharded, ndjson(rows), task="t", queue="keyed", rows=len(rows), order_by="n").is_new
+    assert load(sharded, BODY, task="t", queue="keyed", rows=len(ROWS), order_by="n").is_new
     stats = sharded.stats("keyed")
     assert {each.shard for each in stats.partitions if each.queue_length} == {"1", "2"}
     sharded.work(until_idle=True)
-    assert sum(map(len, seen.values())) == len(rows)
+    assert sum(map(len, seen.values())) == len(ROWS)
     assert all(order == sorted(order) for order in seen.values())
 
 
 def test_keys_of_an_ordered_queue_run_in_the_order_of_arrival_g5(app: App) -> None:
     app.queue("keyed", partitions=2, order="key")
     app.migrate()
-    rows = [{"key": f"k-{n % 3}", "n": (n * 7_919) % 200_003} for n in range(200_000)]
+    rows = [{"key": f"k-{n % 3}", "n": (n * 7_919) % 20_011} for n in range(20_000)]
     load(app, ndjson(rows), task="t", queue="keyed")
     with psycopg.connect(app.url) as connection:
         found = connection.execute(
@@ -164,7 +169,7 @@ def test_rows_whose_keys_went_elsewhere_meanwhile_are_refused_and_may_come_again
         yield BODY[:-100]
         # The thread that writes has some of it on its shards by then.
         eventually(lambda: staged(sharded), "some of it is staged")
-        sharded.resize("keyed", partitions=8)
+        sharded.resize("keyed", partitions=5)
         yield BODY[-100:]
 
     with pytest.raises(PenstockError, match="run it again under the same name"):

@@ -119,7 +119,10 @@ class _Bytes:
 
     def _read(self, size: int) -> bytes:
         if size < 0 or size > self._most:
-            raise InvalidInput("body", f"a record batch is larger than {self._most} bytes; write smaller batches")
+            raise InvalidInput(
+                "body",
+                f"it is no Arrow IPC stream, or has a record batch of more than {self._most} bytes; write smaller ones",
+            )
         found = []
         wanted = size
         while wanted:

@@ -15,8 +15,8 @@ from penstock.loading.stage_writer import StageWriter
 __all__ = ["BackgroundStage"]
 
 # Smaller chunks than Spark's tasks write: what is in memory of a body is the same whatever its length, and small.
-_CHUNK_ROWS = 65_536
-_CHUNK_BYTES = 16 * 1024 * 1024
+CHUNK_ROWS = 65_536
+CHUNK_BYTES = 16 * 1024 * 1024
 _MOST_WAITING = 4
 
 
@@ -24,7 +24,7 @@ class BackgroundStage:
     """The stage of one body. Whoever leaves the block has nothing running any more."""
 
     def __init__(self, destination: Destination, load: str) -> None:
-        self._writer = StageWriter(destination, load, chunk_rows=_CHUNK_ROWS, chunk_bytes=_CHUNK_BYTES)
+        self._writer = StageWriter(destination, load, chunk_rows=CHUNK_ROWS, chunk_bytes=CHUNK_BYTES)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-load")
         self._waiting: deque[Future[None]] = deque()
         # All shards that may have some of it.
