@@ -79,13 +79,13 @@ def _pieces(kind: str, rows: int) -> Iterator[bytes]:
         pa_csv.write_csv(pa.Table.from_pylist(ARGUMENTS), sink, pa_csv.WriteOptions(include_header=False))
         blocks = [(",".join(ARGUMENTS[0]) + "\n").encode(), *[sink.getvalue()] * (rows // len(ARGUMENTS))]
     elif kind == "Arrow":
+        # A schema, batches that are all alike, and eight bytes that end it.
         batch = pa.RecordBatch.from_pylist(ARGUMENTS)
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            head = len(sink.getvalue())
+        empty, one = io.BytesIO(), io.BytesIO()
+        with pa.ipc.new_stream(empty, batch.schema), pa.ipc.new_stream(one, batch.schema) as writer:
             writer.write_batch(batch)
-        whole = sink.getvalue()
-        blocks = [whole[:head], *[whole[head:-8]] * (rows // len(ARGUMENTS)), whole[-8:]]
+        head, message = empty.getvalue()[:-8], one.getvalue()[len(empty.getvalue()) - 8 : -8]
+        blocks = [head, *[message] * (rows // len(ARGUMENTS)), empty.getvalue()[-8:]]
     else:
         sink = io.BytesIO()
         table = pa.Table.from_pylist(ARGUMENTS)
@@ -105,6 +105,8 @@ def _load(server: Server, kind: str, rows: int) -> tuple[float, float]:
         here, there = context.Pipe()
         process = context.Process(target=_load_in_process, args=(url, kind, rows, there))
         process.start()
+        # Where it dies, so does what is waited for.
+        there.close()
         rate, megabytes = here.recv()
         process.join()
         ready = connection.execute("select sum(high - low) from penstock.ready").fetchone()[0]

@@ -163,13 +163,14 @@ class RowReader:
 
     def _encode_at_once(self, rows: Sequence[dict[str, Any] | None]) -> list[bytes] | None:
         """The same, where the rows are alike; None where each needs a look of its own."""
-        if not rows or not rows[0]:
+        given = [row for row in rows if row]
+        if not given or len(given) < len(rows):
             return None
         if not self._tasks:
-            return encode_many_scalars(rows, frozenset(rows[0]))
+            return encode_many_scalars(given, frozenset(given[0]))
         task = self._tasks.get(self._columns.task or "")
         try:
-            return None if task is None else task.arguments.encode_many(rows)
+            return None if task is None else task.arguments.encode_many(given)
         except InvalidInput:
             return None
 

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pytest
 from tests.server.loading.bodies import load, ndjson, staged
 from tests.system.facts import eventually
 
 from penstock import App
 from penstock.server.loading import receive, staging
 from penstock.shards import publishing
+from penstock.shards.publishing import publish
 
 __all__ = ["CHUNK_ROWS", "ROWS", "die_while_loading"]
 
@@ -50,13 +52,13 @@ def _load_until(urls: list[str], moment: str, pipe: Connection) -> None:
             stop()
         yield body[-100:]
 
-    staging.CHUNK_ROWS = CHUNK_ROWS
-    publish = receive.publish
+    patch = pytest.MonkeyPatch()
+    patch.setattr(staging, "CHUNK_ROWS", CHUNK_ROWS)
     if moment == "staged":
-        receive.publish = lambda *_, **__: stop()
+        patch.setattr(receive, "publish", lambda *_, **__: stop())
     elif moment == "published":
-        receive.publish = lambda *given, **named: (publish(*given, **named), stop())[0]
+        patch.setattr(receive, "publish", lambda *given, **named: (publish(*given, **named), stop())[0])
     elif moment == "decided":
-        publishing.publish_decided = lambda *_, **__: stop()
+        patch.setattr(publishing, "publish_decided", lambda *_, **__: stop())
     with App(shards=urls) as app:
         load(app, chunks(), task="t", key="customer")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +20,13 @@ GOOD = b'{"n":1}\n'
 MANY = GOOD * 200_000
 
 
-@dataclass
+@dataclasses.dataclass
 class Bad:
     body: bytes
     field: str
     said: str
     kind: str = NDJSON
-    asked: dict[str, Any] = field(default_factory=lambda: {"task": "t"})
+    asked: dict[str, Any] = dataclasses.field(default_factory=lambda: {"task": "t"})
 
 
 def one(*values: Any, kind: pa.DataType | None = None) -> pa.RecordBatch:

@@ -108,7 +108,7 @@ def test_types_of_arrow_and_parquet_become_what_spark_makes_of_its_own(app: App)
     assert '"at":"2026-11-15T09:00:00.123456Z"' in stored(app, "arrow")[0][4]
 
 
-OPTIONS = [
+OPTIONS: list[dict[str, Any]] = [
     {
         "task": "a",
         "args": '{"x": 1}',

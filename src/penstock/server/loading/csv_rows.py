@@ -55,7 +55,8 @@ def _type_of(name: str, request: LoadRequest, tasks: Mapping[str, TaskDefinition
         return _TYPES[request.types[name]]  # type: ignore[index]
     if name in RESERVED and name != request.key:
         return _RESERVED_TYPES.get(name, pa.string())
-    fit = tasks[request.task].arguments.fit_of(name) if request.task in tasks else None
+    task = tasks.get(request.task or "")
+    fit = None if task is None else task.arguments.fit_of(name)
     return pa.string() if fit is None else _type_of_annotation(fit.annotation)
 
 
