@@ -16,11 +16,14 @@ from penstock.server.body import stream_body
 from penstock.server.caller import Caller
 from penstock.server.feed import Feed
 from penstock.server.job_ends import JobEnds
-from penstock.server.threads import LOOKING, PRODUCING, WATCHING, CallThreads
+from penstock.server.threads import LOADING, LOOKING, PRODUCING, WATCHING, CallThreads
 
 __all__ = ["Call", "EventStream", "Services"]
 
 T = TypeVar("T")
+
+# How many bodies of loads one server takes in at a time.
+MOST_LOADS = 8
 
 
 @dataclass(slots=True)
@@ -30,6 +33,8 @@ class Services:
     app: App
     producing: CallThreads = field(default_factory=lambda: CallThreads(PRODUCING, 16))
     looking: CallThreads = field(default_factory=lambda: CallThreads(LOOKING, 8))
+    # Each has a thread as long as its body comes: none waits for another's.
+    loading: CallThreads = field(default_factory=lambda: CallThreads(LOADING, MOST_LOADS, most_waiting=0))
     watching: CallThreads = field(default_factory=lambda: CallThreads(WATCHING, 2))
     # Set when the server is about to stop: what waits for something to happen ends.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,6 +49,7 @@ class Services:
     async def close(self) -> None:
         """Wait for what is under way."""
         self.producing.close()
+        self.loading.close()
         self.looking.close()
         self.watching.close()
 

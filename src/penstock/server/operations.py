@@ -6,6 +6,7 @@ from penstock.server.crons import crons
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
+from penstock.server.load_bodies import load_bodies
 from penstock.server.loads import loads
 from penstock.server.operation import Operation
 from penstock.server.produce import produce
@@ -18,6 +19,7 @@ __all__ = ["OPERATIONS"]
 
 OPERATIONS: list[Operation] = [
     *produce,
+    *load_bodies,
     *jobs,
     *job_acts,
     *queues,
