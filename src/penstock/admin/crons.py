@@ -24,6 +24,7 @@ from penstock.storage.connection.error_meaning import ConnectionLost, is_lost
 __all__ = [
     "CronDefinition",
     "has_cron",
+    "knows_cron",
     "pause_cron",
     "read_crons",
     "remove_cron",
@@ -74,6 +75,12 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
         crons.write(connection, entry)
 
     write_where_it_is(databases, declared.name, home, write)
+
+
+def knows_cron(databases: Databases, name: str) -> bool:
+    """Whether there is an entry of that name, on any shard that answers."""
+    checked_name("name", name)
+    return any(ask_everywhere(databases, lambda connection: crons.read(connection, name)))
 
 
 def read_crons(databases: Databases) -> list[Cron]:

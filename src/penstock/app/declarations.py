@@ -14,15 +14,19 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any
 
-from penstock.admin import CronDefinition, has_cron, write_cron
+from penstock.admin import CronDefinition, has_cron, knows_cron, resize, write_cron
 from penstock.app.auditing import Record, audited
 from penstock.app.calls import locked
+from penstock.app.inputs import checked_args
 from penstock.client.task import Queue, Task
 from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition, QueueRules, Resize
-from penstock.model.checks import MOST_CONCURRENCY, checked_count, checked_name, shown
+from penstock.model.checks import MOST_CONCURRENCY, MOST_PARTITIONS, checked_count, checked_name, shown
+from penstock.model.queue import USUAL_PARTITIONS, refuse_fixed_options
+from penstock.model.rules import LIVE_OPTIONS, options_of
+from penstock.model.wrong_calls import unknown_option
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
 from penstock.shards.permits import allot
@@ -102,12 +106,7 @@ class Declarations:
                 "task", f"a task is needed, not {type(task).__name__}; pass the function that @queue.task was put on"
             )
         Schedule(expression, timezone)
-        named = {} if args is None else args
-        if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
-            raise InvalidInput(
-                "args", f"a dict of the task's arguments by name is needed, not {shown(args)}; write {{'to': 'ada'}}"
-            )
-        job = task.job(**named)
+        job = task.job(**checked_args(args))
         cron = CronDefinition(
             checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
         )
@@ -231,6 +230,36 @@ class Declarations:
             with suppress(PartitionUnavailable, RequestTimeout, NotFound):
                 entry = self.fresh_entry(name)
                 allot(databases, entry.id, entry.rules.limit)
+
+    def set_queue(self, databases: Databases, name: str, partitions: int | None, options: Mapping[str, Any]) -> bool:
+        """Make a queue, or change one to be so; whether it is new. What is not given stays."""
+        checked_name("queue", name)
+        there_are = ["partitions", "order", *options_of(QueueRules)]
+        for option in options:
+            if option not in there_are:
+                raise unknown_option("app.set_queue", option, there_are)
+        if not databases.read(lambda connection: catalogue.read_queues(connection, name)):
+            given = {option: value for option, value in options.items() if value is not None}
+            definition = QueueDefinition.of(name, USUAL_PARTITIONS if partitions is None else partitions, **given)
+            self._write_queue(definition)
+            return True
+        entry = self.fresh_entry(name)
+        if partitions is not None:
+            checked_count("partitions", partitions, most=MOST_PARTITIONS)
+        if fixed := entry.rules.fixed_differences(options):
+            refuse_fixed_options(name, fixed)
+        live = {option: value for option, value in options.items() if option in LIVE_OPTIONS}
+        if entry.rules.changed(name, live) != entry.rules:
+            self.change_limits(databases, name, live)
+        if partitions not in (None, entry.partition_count):
+            self.follow(resize(databases, name, partitions))
+        return False
+
+    def set_cron(self, databases: Databases, cron: CronDefinition) -> bool:
+        """Write an entry as it is to be; whether it is new."""
+        is_known = knows_cron(databases, cron.name)
+        write_cron(databases, cron)
+        return not is_known
 
     def forget(self) -> None:
         """Start anew: another database may come."""

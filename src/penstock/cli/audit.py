@@ -8,11 +8,11 @@ import msgspec
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.json_record import audit_record
 from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
 from penstock.cli.times import instant
 from penstock.model import AuditEntry
+from penstock.model.records import record
 
 __all__ = ["audit"]
 
@@ -35,7 +35,7 @@ def audit(
         found = app.audit(limit, before, actor=actor, act=act, target=target)
         missing = unavailable(app)
     if as_json:
-        show_json({"entries": [audit_record(each) for each in found], "unavailable": missing})
+        show_json({"entries": record(found), "unavailable": missing})
         return
     if not found:
         say("nothing like that was done")

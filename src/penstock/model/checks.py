@@ -58,8 +58,10 @@ __all__ = [
 NAME_CHARACTERS = 200
 KEY_BYTES = 512
 IDEMPOTENCY_KEY_BYTES = 512
-# What unique jobs have in common is kept beside idempotency keys, and begins so.
-UNIQUE_PREFIX = "penstock.unique:"
+# What is kept beside idempotency keys and is none that a user chose begins so: what unique jobs have in common, and
+# keys in a space of their own.
+RESERVED_PREFIX = "penstock."
+UNIQUE_PREFIX = f"{RESERVED_PREFIX}unique:"
 ARGS_BYTES = 256 * 1024
 JOBS_A_CALL = 10_000
 HIGHEST_ID = 2**63 - 1
@@ -152,9 +154,9 @@ def checked_tags(value: object) -> list[str]:
 def checked_idempotency_key(value: object) -> str:
     """The text by which a repeated enqueue is known."""
     text = _checked_identifying_text("idempotency_key", value)
-    if text.startswith(UNIQUE_PREFIX):
+    if text.startswith(RESERVED_PREFIX):
         raise InvalidInput(
-            "idempotency_key", f"what begins with {UNIQUE_PREFIX!r} stands for unique jobs; choose another beginning"
+            "idempotency_key", f"what begins with {RESERVED_PREFIX!r} is Penstock's own; choose another beginning"
         )
     return text
 

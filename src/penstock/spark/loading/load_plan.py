@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count, checked_name
+from penstock.model.trace_context import TRACEPARENT, TRACESTATE, checked_trace
 from penstock.shards.load_commit import Published
 from penstock.shards.publishing import find_published
 from penstock.shards.shard_urls import ShardUrls, find_shards
@@ -40,7 +41,9 @@ RUN = "run"
 DECLARED = "declared"
 MOST_CONNECTIONS = 100
 _decode_declared = msgspec.json.Decoder(dict[str, tuple[str, str] | None]).decode
-_OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
+_OPTIONS = frozenset(
+    {"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows", TRACEPARENT, TRACESTATE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class LoadPlan:
     # By task, for rows that name theirs: why these columns do not fit it, as field and problem, or None where they do.
     # None where it is not known.
     declared: dict[str, tuple[str, str] | None] | None = None
+    # What is stored of the trace context of whoever loads, if there is one.
+    trace: Mapping[str, str] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -83,7 +88,7 @@ class LoadPlan:
 
 def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> LoadPlan:
     """Check the options of a write and its columns, and look the queue up."""
-    known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
+    known = (_OPTIONS - {"load", TRACEPARENT, TRACESTATE}) | {"sink"} if is_stream else _OPTIONS
     given_by_user = [name for name in options if name.lower() not in (RUN, DECLARED)]
     refuse_unknown(given_by_user, known, "a stream" if is_stream else "a load")
     if overwrite:
@@ -93,6 +98,8 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     task = None if "task" not in options else checked_name("task", options["task"])
     key = options.get("key")
     given = options.get("sink" if is_stream else "load")
+    is_traced = TRACEPARENT in options or TRACESTATE in options
+    trace = checked_trace(options.get(TRACEPARENT), options.get(TRACESTATE)) if is_traced else None
     _check_columns(schema, task, key)
     order_by = tuple(part.strip() for part in options.get("order_by", "").split(",") if part.strip())
     for column in order_by:
@@ -130,6 +137,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         run=options.get(RUN),
         published=published,
         declared=_decode_declared(options[DECLARED]) if DECLARED in options else None,
+        trace=trace,
     )
 
 
