@@ -216,6 +216,17 @@ class Owner:
             for partition in given:
                 del self._partitions[partition]
 
+    def max_wait(self, partition_id: int) -> float | None:
+        """For how many seconds jobs of a partition may wait before they start; None: for any time."""
+        partition = self._partitions.get(partition_id)
+        return None if partition is None else partition.roster.rules.max_wait
+
+    def leave_queues(self, connection: Connection, worker: int, queues: Container[int]) -> None:
+        """Let others have the partitions of these queues, of which it takes no share any more."""
+        storage.leave_crews(connection, worker, [queue for queue in self._tasks if queue in queues])
+        partitions = [id_ for id_, each in self._partitions.items() if each.ownership.queue_id in queues]
+        self.give_up(connection, worker, partitions)
+
     def leave(self, connection: Connection, worker: int) -> None:
         """Let others have everything: this worker takes no share any more."""
         if not self.has_left:
@@ -614,6 +625,8 @@ class Owner:
         ):
             # Somebody else wrote their ends, or rescued them from a holder that died. What became of them is not known:
             # the partition is read anew.
+            if self._suspect in partition.leased_to_others:
+                self._suspect = None
             self._read_anew(partition.ownership.partition_id)
             return
         partition.note_look(connection, seen, now)
