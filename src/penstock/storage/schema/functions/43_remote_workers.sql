@@ -71,8 +71,8 @@ begin
     perform from @schema@.lease
       where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = v_worker
       order by id for update;
-    select coalesce(json_agg(json_build_array(g.job, g.lease, g.token)), '[]'), count(*) into v_lost, v_count
-      from json_to_recordset(p_ends) as g(job bigint, lease bigint, token bigint)
+    select coalesce(json_agg(json_build_array(g.job, g.lease, g.token) order by g.place), '[]'), count(*) into v_lost, v_count
+      from rows from (json_to_recordset(p_ends) as (job bigint, lease bigint, token bigint)) with ordinality as g(job, lease, token, place)
      where not exists (
            select from @schema@.lease as l
             where l.id = g.lease and l.worker_id = v_worker and l.token = g.token and l.range = g.job / 1024
