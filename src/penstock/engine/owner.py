@@ -47,6 +47,8 @@ NEWS_SECONDS = 0.05
 # How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
 OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
+# The same while jobs are leased to other holders, whose ends others may write.
+FAR_SECONDS = 0.25
 # A fair queue takes ahead only one job for so many that another queue would.
 FAIR_DIVISOR = 5
 # So many kinds of executors are told apart.
@@ -323,7 +325,8 @@ class Owner:
 
     def _is_time_for_others(self, partition: OwnedPartition, now: float) -> bool:
         """Whether to see again what others do in a partition."""
-        return now - partition.others_at >= (OTHERS_SECONDS if partition.has_outside_holds else SWEEP_SECONDS)
+        seconds = FAR_SECONDS if partition.leased_to_others else SWEEP_SECONDS
+        return now - partition.others_at >= (OTHERS_SECONDS if partition.has_outside_holds else seconds)
 
     def stop_reading(self) -> None:
         """Do not hurry to read on: nothing more could be started."""
@@ -575,6 +578,8 @@ class Owner:
                 return 0.0
             if each.has_outside_holds:
                 patience = min(patience, OTHERS_SECONDS)
+            elif each.leased_to_others:
+                patience = min(patience, FAR_SECONDS)
             next_at = each.roster.next_at(now)
             if next_at is not None:
                 patience = min(patience, max(next_at - now, 0.001))

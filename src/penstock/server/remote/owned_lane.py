@@ -11,6 +11,7 @@ everything is read anew. And before anything more is chosen for anybody, the los
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 
 from penstock.clock import system
@@ -57,6 +58,8 @@ class OwnedLane:
         self._source = OwnedSource(0, self._tasks)
         # Requests whose turn may still be committed: what was seen when it was sent, its request, and who takes its place.
         self._doubtful: list[tuple[int, int, int, int]] = []
+        # Whether producers, or other servers, have said that there is news.
+        self._has_news = threading.Event()
 
     def take(self, order: Order) -> Taken:
         """Do a turn: settle what ended, where it begins the poll, and lease what is chosen for its worker."""
@@ -65,6 +68,9 @@ class OwnedLane:
         if wanted > 0:
             self._join(order.registered.owned)
         now = system.monotonic()
+        if self._has_news.is_set():
+            self._has_news.clear()
+            self._source.look_again()
         if self._tasks:
             self._link.ask(lambda connection: self._source.look(connection, wanted, now))
         if order.settled is not None:
@@ -79,6 +85,10 @@ class OwnedLane:
         if surplus := self._source.surplus:
             self._link.ask(lambda connection: self._source.give_up(connection, surplus))
         return self._give(order, turn, leases)
+
+    def note_news(self) -> None:
+        """From any thread: look at everything, before anything more is chosen."""
+        self._has_news.set()
 
     def leave_unasked(self) -> bool:
         """Leave the crews of queues of which nobody has wanted jobs for a while; whether it is in any still."""
@@ -189,7 +199,6 @@ class OwnedLane:
         return queues
 
     def _give(self, order: Order, turn: Turn, leases: list[Lease]) -> Taken:
-        assert turn.record is not None  # noqa: S101
         asker = Asker(order.holder, self._link.ask)
         rows = dict(read_leased(asker, self._source, leases)) if leases else {}
         for job in self._expire(order, leases):

@@ -82,7 +82,6 @@ class PlainLane:
             return self._give(order, claims, turn)
 
     def _give(self, order: Order, claims: PlainClaims, turn: Turn) -> Taken:
-        assert turn.record is not None  # noqa: S101
         asker = Asker(order.holder, self._database.run)
         rows = read_leased(asker, claims.source, turn.leases) if turn.leases else {}
         taken = give(self._database.shard, order.registered, turn.record, rows)

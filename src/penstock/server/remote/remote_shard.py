@@ -230,6 +230,7 @@ class RemoteShard:
 
     def _hear(self, queue: int | None) -> None:
         """In the listener's thread."""
+        self._owned.note_news()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.waiting.wake, queue)
 

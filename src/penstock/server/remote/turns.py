@@ -161,8 +161,12 @@ def read_given(connection: Connection, record: PollRecord) -> dict[int, LeasedJo
     return rows
 
 
-def give(shard: int, registered: RegisteredWorker, record: PollRecord, rows: Mapping[int, LeasedJob]) -> Taken:
-    """What is kept of a poll, as its worker is told; of the jobs those that could be read."""
+def give(
+    shard: int, registered: RegisteredWorker, record: PollRecord | None, rows: Mapping[int, LeasedJob]
+) -> Taken:
+    """What is kept of a poll, as its worker is told; of the jobs those that could be read. None: nothing was done."""
+    if record is None:
+        return Taken()
     jobs = []
     for lease in record.claimed:
         name = lease_text(shard, lease.id, lease.token)
