@@ -158,11 +158,11 @@ class PollCall:
         if self._trying.locked():
             return Tried(None)
         async with self._trying:
-            if self._is_over:
+            stand = self._stands.get(shard)
+            if self._is_over or stand is None:
                 return Tried(None)
-            stand = self._stands[shard]
             try:
-                taken = await self._take(stand, is_last=False)
+                taken = await self._take_if_there(stand)
             except Exception as error:  # Whatever it is, it is for whoever waits for the answer.
                 self._fail(error)
                 return Tried(None)
@@ -288,6 +288,25 @@ class PollCall:
         return await stand.shard.settle(ends, stand.greeting, stand.registered)
 
     async def _open(self, stand: Stand, settled: SettledEnds, *, is_answered: bool, is_only: bool) -> None:
+        try:
+            await self._open_there(stand, settled, is_answered=is_answered, is_only=is_only)
+        except PartitionUnavailable as error:
+            if settled.held:
+                raise
+            self._leave_out(stand, error)
+
+    def _leave_out(self, stand: Stand, problem: PartitionUnavailable) -> None:
+        """Go on without a database that does not answer. What was sent there may be done all the same, or be done yet."""
+        if len(self._stands) == 1 or (stand.taken is not None and stand.taken.ends > stand.taken.ends_lost):
+            raise problem
+        del self._stands[stand.shard.number]
+        stand.shard.waiting.leave(self)
+        stand.shard.close_poll(stand.greeting.worker, self)
+        self._missing[stand.shard.number] = problem
+        self._without = {**self._without, stand.shard.number: self._poll.number}
+        self._is_without_told = False
+
+    async def _open_there(self, stand: Stand, settled: SettledEnds, *, is_answered: bool, is_only: bool) -> None:
         for _ in range(TRIES):
             self._held -= settled.held
             may_claim = not is_answered and (self._names_nothing or self._was_held or settled.held > 0)
@@ -327,6 +346,13 @@ class PollCall:
             if not await shard.take_over(self._remote, self._poll.number, stand.request):
                 raise _superseded(self._poll.number)
         stand.taken = await stand.shard.read_record(self._remote, stand.registered)
+
+    async def _take_if_there(self, stand: Stand) -> Taken:
+        try:
+            return await self._take(stand, is_last=False)
+        except PartitionUnavailable as error:
+            self._leave_out(stand, error)
+            return Taken()
 
     async def _take(self, stand: Stand, *, is_last: bool) -> Taken:
         """Try to get something from a database."""
@@ -401,19 +427,32 @@ class PollCall:
 
     async def _finish(self) -> None:
         """Make what it says final, on each database on which it is not."""
-        for stand in self._stands.values():
-            if stand.is_done and self._is_without_told:
-                continue
-            jobs = [] if stand.taken is None else stand.taken.jobs
-            try:
-                stand.taken = await stand.shard.end_poll(
-                    self._remote, self._poll.number, stand.request, self._without, stand.registered
-                )
-            except Superseded:
-                raise _superseded(self._poll.number) from None
-            except RemoteGone:
-                raise WorkerGone(_gone(self._remote)) from None
-            stand.taken.jobs = jobs
+        is_told = False
+        while not is_told:
+            is_told = True
+            for stand in list(self._stands.values()):
+                if stand.is_done and self._is_without_told:
+                    continue
+                try:
+                    await self._end(stand)
+                except PartitionUnavailable as error:
+                    if stand.taken is not None and stand.taken.jobs:
+                        raise
+                    self._leave_out(stand, error)
+                    # The others have to be told so.
+                    is_told = False
+
+    async def _end(self, stand: Stand) -> None:
+        jobs = [] if stand.taken is None else stand.taken.jobs
+        try:
+            stand.taken = await stand.shard.end_poll(
+                self._remote, self._poll.number, stand.request, self._without, stand.registered
+            )
+        except Superseded:
+            raise _superseded(self._poll.number) from None
+        except RemoteGone:
+            raise WorkerGone(_gone(self._remote)) from None
+        stand.taken.jobs = jobs
 
     async def _check_validity(self) -> None:
         """Before jobs are given out: the worker's row is there, or others may have declared it dead."""

@@ -33,6 +33,7 @@ from penstock.server.remote.turns import (
 )
 from penstock.server.remote.waiting_polls import WaitingPoll, WaitingPolls
 from penstock.server.remote.wake_calls import WakeCalls
+from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import remote_workers as storage
@@ -87,11 +88,13 @@ class RemoteShard:
 
     def __init__(
         self,
+        databases: Databases,
         database: Database,
         lease_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         is_closing: Callable[[], bool],
     ) -> None:
+        self._databases = databases
         self.database = database
         self.number = database.shard
         self.row = ServerRow(database, lease_seconds)
@@ -118,8 +121,8 @@ class RemoteShard:
         self._rounds = self._loop.create_task(self._go_round())
 
     async def run(self, act: Callable[[Connection], T]) -> T:
-        """Do what may be done twice, until it is answered or the time of a request is up."""
-        return await self._in(self._turn_threads, lambda: self.database.run(act))
+        """Do what may be done twice. An only database is waited for as long as a request may take."""
+        return await self._in(self._turn_threads, lambda: self._databases.ask(self.database, act))
 
     async def greet(self, remote: int, *, is_renewal: bool = False) -> tuple[Greeting | None, int]:
         """How a worker stands here; and when that was asked."""

@@ -165,7 +165,7 @@ class RemoteWorkers:
         for database in self._databases:
             if database.shard not in self._shards and not self._is_closing:
                 self._shards[database.shard] = RemoteShard(
-                    database, self._lease_seconds, self._spawn, lambda: self._is_closing
+                    self._databases, database, self._lease_seconds, self._spawn, lambda: self._is_closing
                 )
                 self._start_upkeep(database)
 

@@ -161,9 +161,7 @@ def read_given(connection: Connection, record: PollRecord) -> dict[int, LeasedJo
     return rows
 
 
-def give(
-    shard: int, registered: RegisteredWorker, record: PollRecord | None, rows: Mapping[int, LeasedJob]
-) -> Taken:
+def give(shard: int, registered: RegisteredWorker, record: PollRecord | None, rows: Mapping[int, LeasedJob]) -> Taken:
     """What is kept of a poll, as its worker is told; of the jobs those that could be read. None: nothing was done."""
     if record is None:
         return Taken()
