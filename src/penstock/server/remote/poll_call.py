@@ -235,6 +235,8 @@ class PollCall:
         self._noted = noted
         for number in self._missing:
             self._without.setdefault(number, self._poll.number)
+        # Whoever repeats the poll is told the same in the same order.
+        self._stands = dict(sorted(self._stands.items()))
         self._held = sum(stand.greeting.held_jobs for stand in self._stands.values())
 
     async def _greet_on(self, shard: RemoteShard) -> RemoteShard | None:
