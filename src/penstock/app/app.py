@@ -637,6 +637,11 @@ class App:
         return plain_url(self.url)
 
     @property
+    def shared_duties(self) -> list[Callable[[], None]]:
+        """What whoever keeps house for this app, a worker or a server, does for it now and then."""
+        return [self._connecting.learn, self._declarations.write_rest]
+
+    @property
     def is_embedded(self) -> bool:
         """Whether its databases are embedded servers."""
         return self._connecting.is_embedded

@@ -65,7 +65,7 @@ class Application:
 
     def begin_stop(self) -> None:
         """End what waits for something to happen: long polls and streams. On the event loop."""
-        self.services.stopping.set()
+        self.services.begin_stop()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -12,6 +12,7 @@ from penstock.server.operation import Operation
 from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
+from penstock.server.remote_work import remote_work
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 
@@ -22,6 +23,7 @@ OPERATIONS: list[Operation] = [
     *load_bodies,
     *jobs,
     *job_acts,
+    *remote_work,
     *queues,
     *queue_acts,
     *loads,
