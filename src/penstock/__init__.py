@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         State,
         Stats,
         Token,
+        TraceContext,
         WorkerInfo,
     )
     from penstock.task import BatchContext, Context
@@ -113,6 +114,7 @@ _HOMES = {
     "Stats": "penstock.model",
     "Task": "penstock.client",
     "Token": "penstock.model",
+    "TraceContext": "penstock.model",
     "UnknownTask": "penstock.errors",
     "Worked": "penstock.worker",
     "WorkerInfo": "penstock.model",
@@ -163,6 +165,7 @@ __all__ = [
     "Stats",
     "Task",
     "Token",
+    "TraceContext",
     "UnknownTask",
     "Worked",
     "WorkerInfo",

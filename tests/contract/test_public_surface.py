@@ -18,15 +18,15 @@ NAMES = {
     "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "UnknownTask", "Worked", "WorkerInfo",
-    "WorkerStuck", "__version__",
+    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked",
+    "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
     "__init__": (
         "url= * shards= embedded_shards= embedded= request_timeout= lease= retention= pool_size= imports= "
-        "accept_data_loss= pooled= schema="
+        "accept_data_loss= pooled= schema= tracing="
     ),
     "queue": (
         "name * partitions= order= per_key= run= limit= total_limit= rate= total_rate= per_key_rate= fair_by= "

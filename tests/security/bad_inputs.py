@@ -287,6 +287,8 @@ SQL_CALLS: list[tuple[str, str, str | None]] = [
     ("a blank unique key", "'q', 't', \"unique\" => 'waiting', unique_key => ' '", "unique_key"),
     ("an empty tenant", "'q', 't', tenant => ''", "tenant"),
     ("a creator of 201 characters", "'q', 't', created_by => repeat('x', 201)", "created_by"),
+    ("a trace of nobody", "'q', 't', traceparent => 'x'", "traceparent"),
+    ("a state without a trace", "'q', 't', tracestate => 'a=1'", "traceparent"),
     ("an empty tag", "'q', 't', tags => '{\"\"}'", "tags"),
     ("a null tag", "'q', 't', tags => '{null}'", "tags"),
     ("33 tags", "'q', 't', tags => array(select 't' || n from generate_series(1, 33) as n)", "tags"),

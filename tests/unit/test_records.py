@@ -31,7 +31,7 @@ JOB = Job(
     after=[LARGE, 1],
     failures=[Failure(attempt=1, error="E: x", at=NOW, worker=None)],
 )
-VALUES = [
+VALUES: list[Any] = [
     JOB,
     JobDetail(**{each.name: getattr(JOB, each.name) for each in dataclasses.fields(Job)}, children=[LARGE]),
     Stats.of("q", [], rules=model.QueueRules(fair_by="tenant", weights={"a": 1.5})),

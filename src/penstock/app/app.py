@@ -33,7 +33,7 @@ from penstock.app.inputs import (
     scope_of,
 )
 from penstock.app.results import wait_for_result, wait_for_result_async
-from penstock.app.sending import AppSender
+from penstock.app.sending import AppSender, open_traced_sender
 from penstock.app.working import Workers
 from penstock.client.call_in_thread import call_in_thread
 from penstock.client.options import Options
@@ -86,7 +86,8 @@ class App:
     ended jobs are kept, by final state, and what stands in the audit; `imports` names modules that hold tasks. Settings
     of the database that could lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant.
     `pooled` says whether the database is behind a transaction pooler; without it that is found out. `schema` is where
-    in the database all of it lies: with two of them, two environments live in one database.
+    in the database all of it lies: with two of them, two environments live in one database. With `tracing` what is
+    enqueued and run is in spans of OpenTelemetry, and a job carries the trace context of the call that made it.
     """
 
     @explain_wrong_calls
@@ -105,8 +106,9 @@ class App:
         accept_data_loss: bool = False,
         pooled: bool | None = None,
         schema: str = "penstock",
+        tracing: bool = False,
     ) -> None:
-        check_app_options(imports, accept_data_loss, pooled)
+        check_app_options(imports, accept_data_loss, pooled, tracing)
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = checked_retention(retention)
         self.imports = tuple(imports)
@@ -125,7 +127,7 @@ class App:
         self._declarations = Declarations(self._connecting.databases, self._connecting.learn)
         self._access = Access(self._connecting, self._declarations)
         # What tasks and queues send jobs by; not for users.
-        self.sender = AppSender(self._access)
+        self.sender = open_traced_sender(self._access) if tracing else AppSender(self._access)
         self._workers = Workers(self._access, self.imports, self._lease_seconds, self._retention)
 
     # Declaring
@@ -633,6 +635,11 @@ class App:
     def plain_url(self) -> str:
         """`url` for programs and drivers that know neither `schema` nor libpq's `require_auth`, such as asyncpg."""
         return plain_url(self.url)
+
+    @property
+    def shared_duties(self) -> list[Callable[[], None]]:
+        """What whoever keeps house for this app, a worker or a server, does for it now and then."""
+        return [self._connecting.learn, self._declarations.write_rest]
 
     @property
     def is_embedded(self) -> bool:

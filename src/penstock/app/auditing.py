@@ -58,10 +58,18 @@ class Record:
         told = {name: _plain(value) for name, value in detail.items()}
         self._intent = Intent(uuid.uuid4(), actor, act, None if target is None else _text(target), told)
         self._written: tuple[Database, int] | None = None
+        # What an act does on its way is told by its own entry.
+        outer = _current.get()
+        self._is_part = outer is not None and outer.is_begun
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the act is entered, by itself or as a part of another."""
+        return self._is_part or self._written is not None
 
     def begin(self, databases: Databases) -> None:
         """Enter the act, unless that is done; raises where it cannot be."""
-        if self._written is None:
+        if not self.is_begun:
             # Not what the call is for: one that fails here has changed nothing.
             with writing_nothing():
                 self._written = databases.note(lambda connection: storage.begin(connection, self._intent))
@@ -111,10 +119,10 @@ def record_of(function: Callable[..., Any], args: tuple[Any, ...], named: Mappin
     bound = _signature(function).bind(*args, **named).arguments
     given = {name: value for name, value in bound.items() if name != "self"}
     given |= given.pop("filters", {})
-    # Of these None is one that is taken away; elsewhere it is what was not asked for.
-    limits = given.pop("limits", {}) | given.pop("options", {})
+    rules = given.pop("limits", {}) | given.pop("options", {})
     target = next((name for name in TARGETS if given.get(name) is not None), None)
-    given = {name: value for name, value in given.items() if value is not None and value is not False} | limits
+    # None is what was not asked for; of a rule it takes that away.
+    given = {name: value for name, value in given.items() if value is not None and value is not False} | rules
     detail = {name: _option(name, value) for name, value in given.items() if name != target}
     return Record(function.__name__, None if target is None else str(_option(target, given[target])), detail)
 

@@ -241,7 +241,7 @@ class Declarations:
         if not databases.read(lambda connection: catalogue.read_queues(connection, name)):
             given = {option: value for option, value in options.items() if value is not None}
             definition = QueueDefinition.of(name, USUAL_PARTITIONS if partitions is None else partitions, **given)
-            self._keep(definition, _create_queue(databases, definition))
+            self._write_queue(definition)
             return True
         entry = self.fresh_entry(name)
         if partitions is not None:
@@ -308,15 +308,7 @@ class Declarations:
         # One that exists needs no change, and so not the shard that leads.
         entry = databases.read(lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None))
         if entry is None:
-            rules = {name: value for name, value in asdict(declared.rules).items() if value not in (None, False)}
-            with audited(Record("queue", declared.name, {"partitions": declared.partitions, **rules})) as record:
-                record.begin(databases)
-                entry = _create_queue(databases, declared)
-                record.end("done")
-        self._keep(declared, entry)
-
-    def _keep(self, declared: QueueDefinition, entry: QueueEntry) -> None:
-        """Know a queue as the database has it, which may be otherwise than it was declared."""
+            entry = self._create_queue(databases, declared)
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(
@@ -329,11 +321,14 @@ class Declarations:
                 "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)
             )
 
-
-def _create_queue(databases: Databases, declared: QueueDefinition) -> QueueEntry:
-    """Make a queue; what the database has, which somebody else may just have made."""
-    down = [database.shard for database in databases if database.breaker.is_down]
-    return databases.change(lambda connection: catalogue.declare_queue(connection, declared, down))
+    def _create_queue(self, databases: Databases, declared: QueueDefinition) -> QueueEntry:
+        rules = {name: value for name, value in asdict(declared.rules).items() if value not in (None, False)}
+        with audited(Record("queue", declared.name, {"partitions": declared.partitions, **rules})) as record:
+            record.begin(databases)
+            down = [database.shard for database in databases if database.breaker.is_down]
+            entry = databases.change(lambda connection: catalogue.declare_queue(connection, declared, down))
+            record.end("done")
+            return entry
 
 
 def _declared_twice(what: str, name: str, first: Any, second: Any) -> InvalidInput:

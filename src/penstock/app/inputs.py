@@ -77,7 +77,7 @@ class QueueOptions(Limits, total=False):
     on_dead: Literal["continue", "halt"] | None
 
 
-def check_app_options(imports: object, accept_data_loss: object, pooled: object) -> None:
+def check_app_options(imports: object, accept_data_loss: object, pooled: object, tracing: object) -> None:
     """Refuse options of the wrong kind."""
     if isinstance(imports, str) or not isinstance(imports, Sequence):
         raise InvalidInput("imports", "a list of module names is needed; write imports=['tasks']")
@@ -85,6 +85,7 @@ def check_app_options(imports: object, accept_data_loss: object, pooled: object)
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise InvalidInput("imports", f"{shown(name)} is no name of a module; write imports=['tasks']")
     checked_flag("accept_data_loss", accept_data_loss)
+    checked_flag("tracing", tracing)
     if pooled is not None and not isinstance(pooled, bool):
         raise InvalidInput("pooled", "must be True, False or None")
 

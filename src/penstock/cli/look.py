@@ -184,6 +184,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "created by": found.created_by,
             "idempotency key": found.idempotency_key,
             "load": found.load,
+            "trace": found.traceparent,
             "enqueued": instant(found.enqueued_at),
             "due": instant(found.run_at),
             "started": instant(found.started_at),

@@ -22,7 +22,6 @@ TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name
 tokens = typer.Typer(
     name="token",
     cls=Group,
-    no_args_is_help=True,
     help="Make, list and revoke tokens: programs come in over HTTP by them.",
 )
 
@@ -62,7 +61,7 @@ def create(
 
 @tokens.command("list", cls=Command)
 def list_tokens(url: Url = None, as_json: AsJson = False) -> None:
-    """List the tokens, the newest first; those that expired or were revoked, too."""
+    """List the tokens, newest first; expired and revoked ones too."""
     with open_answering_app(url) as app:
         found = app.tokens()
         missing = unavailable(app)

@@ -15,6 +15,7 @@ checks                          the bounds of everything a user may hand in
 wrong_calls                     what is said to a call with an option that there is not, or without what it needs
 check                           what the doctor found
 encoding                        values as JSON
+trace_context                   where a job comes from, in a distributed trace
 unique_key                      what jobs that are unique while they wait have in common
 short_repr                      what a REPL shows of these
 error_text                      an exception as the text that is stored, with the lines of code that it came from
@@ -39,6 +40,7 @@ from penstock.model.rules import QueueRules
 from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
 from penstock.model.token import Role, Token
+from penstock.model.trace_context import TraceContext
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
@@ -67,5 +69,6 @@ __all__ = [
     "State",
     "Stats",
     "Token",
+    "TraceContext",
     "WorkerInfo",
 ]

@@ -14,6 +14,8 @@ problem       what goes wrong, as an answer
 openapi       the document, made of the operations
 threads       where calls that block are made
 produce       enqueuing
+remote_work   workers in any language; `remote`: how a server acts for them
+load_bodies   loads as bodies; `body_pipe`: how they get to a thread; `loading`: what becomes of them
 serving       the server as a program; `processes`: several of one; `beside`: with a worker
 machine_token the token of whoever runs `penstock up`
 jobs          jobs to look at and to wait for; `job_acts`: to cancel, retry, reschedule

@@ -65,7 +65,7 @@ class Application:
 
     def begin_stop(self) -> None:
         """End what waits for something to happen: long polls and streams. On the event loop."""
-        self.services.stopping.set()
+        self.services.begin_stop()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -131,8 +131,11 @@ class Application:
             threads = self.services.producing if operation.pool == "produce" else self.services.looking
             return await threads.run(lambda: _respond_with(operation, operation.handler(**values)))
         if operation.body is None and "call" in operation.takes and operation.forms:
-            # It reads the body itself.
-            return _respond_with(operation, await operation.handler(**values))
+            # It reads the body itself, and may leave the rest of one that it refuses.
+            try:
+                return _respond_with(operation, await operation.handler(**values))
+            except PenstockError as error:
+                return respond_with(problem_of(error), HEADERS | {"Connection": "close"})
         return _respond_with(operation, await _unless_gone(operation.handler(**values), receive))
 
     def _describe(self) -> Response:

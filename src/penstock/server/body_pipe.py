@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
 from penstock.server.body import ClientGone
@@ -17,6 +18,8 @@ __all__ = ["read_in_thread"]
 T = TypeVar("T")
 MOST_PIECES = 8
 PIECE_BYTES = 256 * 1024
+# So long the rest of a body may come that nobody reads.
+REST_SECONDS = 5.0
 
 
 async def read_in_thread(threads: CallThreads, body: AsyncIterator[bytes], read: Callable[[Iterator[bytes]], T]) -> T:
@@ -41,6 +44,8 @@ async def read_in_thread(threads: CallThreads, body: AsyncIterator[bytes], read:
     try:
         await asyncio.wait((reading, feeding), return_when=asyncio.FIRST_COMPLETED)
         # The feeder ends first, and has said so to the reader; or the reader does, and wants no more.
+        if not feeding.done():
+            await _pass_over(pieces, feeding)
         return await reading
     finally:
         feeding.cancel()
@@ -49,6 +54,16 @@ async def read_in_thread(threads: CallThreads, body: AsyncIterator[bytes], read:
             while not pieces.empty():
                 pieces.get_nowait()
             pieces.put_nowait(ClientGone())
+
+
+async def _pass_over(pieces: asyncio.Queue[bytes | BaseException | None], feeding: asyncio.Future[None]) -> None:
+    """Let the rest come in for a while, unread: a connection that is closed before it does may lose the answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REST_SECONDS):
+            while not feeding.done():
+                getting = asyncio.ensure_future(pieces.get())
+                await asyncio.wait((getting, feeding), return_when=asyncio.FIRST_COMPLETED)
+                getting.cancel()
 
 
 async def _feed(body: AsyncIterator[bytes], pieces: asyncio.Queue[bytes | BaseException | None]) -> None:

@@ -21,6 +21,7 @@ from penstock.errors import (
     QueueFull,
     RequestTimeout,
     SchemaMismatch,
+    WorkerGone,
 )
 
 __all__ = ["CODES", "MEDIA_TYPE", "Problem", "ProblemError", "problem_of", "respond_with"]
@@ -69,6 +70,7 @@ _CODE_OF: tuple[tuple[type[PenstockError], str], ...] = (
     (PartitionUnavailable, "partition-unavailable"),
     (RequestTimeout, "request-timeout"),
     (LeaseLost, "lease-lost"),
+    (WorkerGone, "worker-gone"),
     (SchemaMismatch, "schema-mismatch"),
 )
 # Who is told so comes again after as many seconds.

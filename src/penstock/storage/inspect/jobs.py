@@ -20,6 +20,7 @@ from penstock.model.checks import key_from_bytes
 from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_filters import JobScope
 from penstock.model.job_state import STATE_OF_OUTCOME, State
+from penstock.model.trace_context import TRACEPARENT
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -163,4 +164,5 @@ def _job(
             Edit(args=_arguments(before.encode()), at=at, edited_by=by)
             for at, by, before in zip(edited_ats or (), editors or (), edited_args or (), strict=True)
         ],
+        traceparent=rare.get(TRACEPARENT),
     )
