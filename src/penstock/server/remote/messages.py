@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+def _null() -> msgspec.Raw:
+    return msgspec.Raw(b"null")
+
+
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of a task: how many attempts its jobs have, after how many seconds one is taken away, and how
     many seconds they wait after one that failed.
@@ -66,7 +70,8 @@ class _End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class SucceededEnd(_End, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="end", tag="succeeded"):
     """It is done."""
 
-    result: msgspec.Raw = msgspec.Raw(b"null")
+    # Made by a function: a default would stand in openapi.json, which cannot hold it.
+    result: msgspec.Raw = msgspec.field(default_factory=_null)
 
 
 class RetryEnd(_End, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="end", tag="retry"):
