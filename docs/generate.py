@@ -1,4 +1,4 @@
-"""Writes the pages of the reference that follow from the code: api.md, cli.md, spark.md, and the vectors of
+"""Writes the pages of the reference that follow from the code: api.md, cli.md, http.md, spark.md, and the vectors of
 key-hash.md.
 
     python docs/generate.py
@@ -26,6 +26,23 @@ from penstock.app.inputs import Filters, FiltersInQueue
 from penstock.cli.program import program
 from penstock.client import Bound, TaskWithContext
 from penstock.client.testing import Testing, TestJob
+from penstock.server.audit import audit
+from penstock.server.crons import crons
+from penstock.server.events import events
+from penstock.server.job_acts import job_acts
+from penstock.server.jobs import jobs
+from penstock.server.load_bodies import load_bodies
+from penstock.server.loads import loads
+from penstock.server.openapi import describe
+from penstock.server.operation import EVENTS, Operation
+from penstock.server.operations import OPERATIONS
+from penstock.server.problem import CODES
+from penstock.server.produce import produce
+from penstock.server.queue_acts import queue_acts
+from penstock.server.queues import queues
+from penstock.server.remote_work import remote_work
+from penstock.server.shards import shards
+from penstock.server.worker_list import worker_list
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
@@ -253,7 +270,139 @@ def key_hash_page() -> str:
     )
 
 
-PAGES = {"api.md": api_page, "cli.md": cli_page, "spark.md": spark_page, "key-hash.md": key_hash_page}
+# The subjects of the HTTP API, in the order of the page.
+HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
+    ("Produce", [produce, load_bodies]),
+    ("Work", [remote_work]),
+    ("Jobs", [jobs, job_acts]),
+    ("Queues", [queues, queue_acts]),
+    ("Loads", [loads]),
+    ("Crons", [crons]),
+    ("Workers, shards and the audit", [worker_list, shards, audit]),
+    ("Events", [events]),
+]
+HTTP_INTRODUCTION = """Below `/api/v1`; [serve it](../how-to/serve-the-api.md) tells how to begin, and who needs a
+[token](../how-to/security.md). `GET /api/v1/openapi.json` has the same for programs.
+
+Bodies and answers are JSON. Ids are text, for they pass what JavaScript's numbers hold; times are ISO 8601 with their
+zone; a key that is no text is `{"base64": "…"}`. A name in a path may hold anything: percent-encode it, a `/` too. A
+body whose fields can all be left out can be left out itself. Fields and options that there are not are refused.
+
+With a role of `read`, `produce` or `work` a token may do what bears that role, with `admin` everything. A token for
+some queues keeps to them: where it is for several, lists of jobs need `queue`. A tenant's gets that tenant's jobs, and
+nothing that tells of others. What it may not see is answered as what does not exist.
+"""
+
+
+def http_page() -> str:
+    """Every operation of the HTTP API, and the values that it takes and gives."""
+    document = describe(OPERATIONS)
+    lines = ["# HTTP API", "", BY_HAND, "", *HTTP_INTRODUCTION.splitlines(), ""]
+    for title, subjects in HTTP_SUBJECTS:
+        lines += [f"## {title}", ""]
+        for operation in (each for subject in subjects for each in subject):
+            lines += _operation(operation, document["paths"][operation.path][operation.method.lower()])
+    lines += ["## Errors", "", *_joined_lines(PROBLEMS), "| code | status | |", "| --- | --- | --- |"]
+    lines += [f"| `{code}` | {status} | {title} |" for code, (status, title) in sorted(CODES.items())]
+    lines += ["", "## Values", ""]
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        if "enum" in schema:
+            lines += [f"### {name}", "", *_described(schema.get("description", "")), f"{_schema(schema)}.", ""]
+        if "properties" in schema:
+            lines += [f"### {name}", "", *_described(schema.get("description", "")), *_fields(schema), ""]
+    return "\n".join(lines)
+
+
+PROBLEMS = """Answered as `application/problem+json`, with the fields of [`Problem`](#problem). `code` is for programs,
+`detail` says what to do, and `field` names the value that cannot be used. `outcome` says of a call that failed whether
+something may be written, and `written` which jobs of an enqueue are. Where coming again later helps, `Retry-After` says
+when.
+"""
+
+
+def _operation(operation: Operation, described: dict[str, Any]) -> list[str]:
+    lines = [f"### {operation.method} /{operation.path.strip('/')}", "", f"Role: `{operation.may}`.", ""]
+    lines += _described(described["description"])
+    rows = [
+        f"| `{each['name']}` | {_schema(each['schema'])} |" for each in described["parameters"] if each["in"] == "query"
+    ]
+    if rows:
+        lines += ["| option | |", "| --- | --- |", *rows, ""]
+    if "requestBody" in described:
+        forms = [f"`{media}`: {_schema(form['schema'])}" for media, form in described["requestBody"]["content"].items()]
+        lines += [f"Body, {'; '.join(forms)}.", ""]
+    answers = []
+    for status in sorted(operation.answers):
+        content = described["responses"][str(status)].get("content", {})
+        shown = next((_schema(form["schema"]) for form in content.values()), "nothing")
+        answers.append(f"{status}: {'`text/event-stream`' if EVENTS in content else shown}")
+    return [*lines, f"Answer, {'; '.join(answers)}.", ""]
+
+
+def _described(text: str) -> list[str]:
+    """Paragraphs, each in one line, and an empty line behind them."""
+    return [line for paragraph in text.split("\n\n") if paragraph for line in (_joined(paragraph), "")]
+
+
+def _joined_lines(text: str) -> list[str]:
+    return [*text.splitlines(), ""]
+
+
+def _fields(schema: dict[str, Any]) -> list[str]:
+    if not schema["properties"]:
+        return ["No fields."]
+    needed = schema.get("required", [])
+    takes = "default" in str(schema) or schema.get("additionalProperties") is False
+    rows = []
+    for name, each in schema["properties"].items():
+        must = " (needed)" if takes and name in needed else ""
+        rows.append(f"| `{name}` | {_schema(each)}{must} |")
+    return ["| field | |", "| --- | --- |", *rows]
+
+
+def _schema(schema: dict[str, Any]) -> str:
+    """A schema of JSON in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[`{name}`](#{name.lower()})"
+    if "anyOf" in schema or "oneOf" in schema:
+        return " or ".join(dict.fromkeys(_schema(each) for each in schema.get("anyOf", schema.get("oneOf"))))
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_schema(schema['items'])}" if schema.get("items") else "list"
+    if kind == "object":
+        inner = schema.get("additionalProperties")
+        return f"object of {_schema(inner)}" if isinstance(inner, dict) and inner else "object"
+    words = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "null": "null",
+    }
+    shown = words.get(str(kind), "anything")
+    if schema.get("format") == "date-time":
+        shown = "time"
+    if schema.get("format") == "binary":
+        shown = "as it is"
+    if "minimum" in schema or "maximum" in schema:
+        bounds = (f"{each:g}" for each in (schema.get("minimum", 0), schema.get("maximum")) if each is not None)
+        shown += f", {' to '.join(bounds)}"
+    default = schema.get("default")
+    return shown if default in (None, [], {}, "") else f"{shown}; default `{json.dumps(default)}`"
+
+
+PAGES = {
+    "api.md": api_page,
+    "cli.md": cli_page,
+    "http.md": http_page,
+    "spark.md": spark_page,
+    "key-hash.md": key_hash_page,
+}
 
 
 def _errors() -> Iterator[str]:

@@ -20,6 +20,7 @@ from tests.docs.conftest import DOCS, PAGES, ROOT, blocks
 import penstock
 from penstock import errors
 from penstock.cli.program import program
+from penstock.server.operations import OPERATIONS
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SHELL_COMMAND = re.compile(r"(?:^|`|\s)penstock ([a-z][a-z-]*)")
@@ -71,10 +72,17 @@ def test_every_page_is_in_the_index() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["api.md", "cli.md", "key-hash.md"])
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "http.md", "key-hash.md"])
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     written = (DOCS / "reference" / name).read_text(encoding="utf-8")
     assert written == _generator().PAGES[name](), f"run: python docs/generate.py ({name} is not up to date)"
+
+
+def test_every_operation_of_the_http_api_is_in_the_reference() -> None:
+    headings = re.findall(
+        r"^### ([A-Z]+) /(\S+)$", (DOCS / "reference" / "http.md").read_text(encoding="utf-8"), flags=re.M
+    )
+    assert sorted(headings) == sorted((each.method, each.path.strip("/")) for each in OPERATIONS)
 
 
 def test_every_public_name_is_in_the_reference() -> None:

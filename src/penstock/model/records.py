@@ -11,11 +11,12 @@ import base64
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import datetime
 from functools import cache
 from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Struct, defstruct
+from msgspec import Meta, Struct, defstruct
 
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
@@ -76,7 +77,7 @@ def _form(kind: Any) -> _Form:
         return _Form(list[inner.type], inner.make and _make_list(inner.make))  # type: ignore[name-defined]
     if origin in (Union, UnionType):
         return _form_of_union([_form(each) for each in parts])
-    return _Form(Base64, _base64) if kind is bytes else _Form(kind)
+    return _PLAIN.get(kind) or _Form(kind)
 
 
 def _form_of_union(parts: Sequence[_Form]) -> _Form:
@@ -124,6 +125,8 @@ def _draining(given: Sequence[tuple[str, int]]) -> list[Draining]:
     return [Draining(partition, jobs) for partition, jobs in given]
 
 
+# Of what JSON has no word for; a time says that it has a zone.
+_PLAIN = {bytes: _Form(Base64, _base64), datetime: _Form(Annotated[datetime, Meta(tz=True)])}
 # By these names an explanation tells of jobs, where it does not tell how many there are.
 _JOBS_OF_EXPLANATIONS = frozenset({"batch", "dead", "head", "held_by", "parents", "running"})
 

@@ -34,7 +34,7 @@ class Audit:
     unavailable: list[str]
 
 
-@audit.add("GET", "/audit", may="admin")
+@audit.add("GET", "/audit", may="read")
 def read_audit(call: Call, query: AuditQuery) -> Audit:
     """Who did what, on what, from where, and what came of it; from HTTP, the command line and Python."""
     found = call.app.audit(query.limit, query.before, actor=query.actor, act=query.act, target=query.target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from penstock.server.call import Call
 from penstock.server.job_filters import JobsFilter, body_filters
 from penstock.server.narrowing import check_sees, filters_for
 from penstock.server.operation import Operations
+from penstock.server.values import Instant
 
 __all__ = ["Counted", "job_acts"]
 
@@ -48,7 +48,7 @@ class RetryRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class RescheduleRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When the job is to run, with a zone."""
 
-    run_at: datetime
+    run_at: Instant
 
 
 class CancelJobsRequest(JobsFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):

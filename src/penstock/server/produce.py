@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +19,7 @@ from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
-from penstock.server.values import Base64, decode_body, decode_lines, key_of
+from penstock.server.values import Base64, Instant, decode_body, decode_lines, key_of
 from penstock.task.definition import TaskDefinition
 from penstock.task.undeclared import undeclared
 
@@ -44,7 +43,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str | int | Base64 | None = None
     priority: int | None = None
     delay: float | None = None
-    run_at: datetime | None = None
+    run_at: Instant | None = None
     after: list[str | int | Earlier] = []
     on_parent_failure: Literal["cancel", "run", "wait"] = "cancel"
     idempotency_key: str | None = None

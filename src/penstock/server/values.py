@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from datetime import datetime
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
@@ -13,9 +14,11 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.model.records import Base64
 
-__all__ = ["Base64", "decode_body", "decode_lines", "given_fields", "key_of", "parse_query"]
+__all__ = ["Base64", "Instant", "decode_body", "decode_lines", "given_fields", "key_of", "parse_query"]
 
 T = TypeVar("T")
+# One without a zone is refused.
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 _AT = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
