@@ -33,7 +33,7 @@ class RemoteCrew:
         self._log = (folder / "remote.log").open("ab")
         self.sockets = [str(self._folder / f"{number}.sock") for number in range(2)]
         if any(len(path) > 100 for path in self.sockets):
-            self.sockets = [f"/tmp/penstock-{os.getpid()}-{number}.sock" for number in range(2)]  # noqa: S108
+            self.sockets = [f"/tmp/penstock-{os.getpid()}-{number}.sock" for number in range(2)]
         self.servers = [self.serve(path) for path in self.sockets]
         self.workers = [self.work() for _ in range(workers)]
 

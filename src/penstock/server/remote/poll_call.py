@@ -14,7 +14,7 @@ nobody was told of, is handed back when the next poll is begun there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,10 +71,13 @@ class Stand:
 class PollCall:
     """Used on the event loop."""
 
-    def __init__(self, shards: Mapping[int, RemoteShard], remote: int, poll: CheckedPoll) -> None:
+    def __init__(
+        self, shards: Mapping[int, RemoteShard], remote: int, poll: CheckedPoll, within: Collection[str] | None
+    ) -> None:
         self._shards = shards
         self._remote = remote
         self._poll = poll
+        self._within = within
         self._request = system.random_token()
         self._arrived_at = system.monotonic()
         self._stands: dict[int, Stand] = {}
@@ -249,6 +252,8 @@ class PollCall:
         if greeting is None:
             return shard
         registered = read_registered(greeting.registration)
+        if not registered.is_within(self._within):
+            raise WorkerGone(_gone(self._remote))
         seen = shard.news_of((*registered.plain, *registered.owned))
         # It is not renewed where it was so lately.
         valid_until = sent_at + int(greeting.lease_seconds * 7 / 8 * 1e9)

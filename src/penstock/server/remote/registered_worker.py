@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property, lru_cache
 
 import msgspec
@@ -108,6 +108,10 @@ class RegisteredWorker(msgspec.Struct, frozen=True, dict=True):
             if not tasks:
                 raise InvalidInput(f"queues.{name}", "it names no task; write {'send': {}}")
         return list(given.queues)
+
+    def is_within(self, queues: Collection[str] | None) -> bool:
+        """Whether it gets jobs of these queues only; None: any."""
+        return queues is None or all(queue.name in queues for queue in self.queues)
 
     def as_json(self) -> str:
         """As it is stored."""

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from penstock.server.remote.ends import check_ends
 from penstock.server.remote.job_names import read_worker
 from penstock.server.remote.messages import Poll, PollAnswer, Registration, RenewAnswer
 from penstock.server.remote.poll_call import CheckedPoll, PollCall
-from penstock.server.remote.registered_worker import RegisteredWorker
+from penstock.server.remote.registered_worker import RegisteredWorker, read_registered
 from penstock.server.remote.remote_shard import RemoteShard, enroll
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
@@ -78,8 +78,11 @@ class RemoteWorkers:
         self._serve()
         return registered
 
-    async def poll(self, worker: str, poll: Poll) -> PollAnswer:
-        """Settle what ended and give out more; where there is nothing, wait for it for a while."""
+    async def poll(self, worker: str, poll: Poll, within: Collection[str] | None = None) -> PollAnswer:
+        """Settle what ended and give out more; where there is nothing, wait for it for a while.
+
+        To who may touch the jobs of some queues only, a worker that gets jobs of others is one that there is not.
+        """
         checked = CheckedPoll(
             checked_count("number", poll.number),
             check_ends(poll.ends),
@@ -88,7 +91,7 @@ class RemoteWorkers:
         )
         self._serve()
         remote = _read_worker(worker)
-        call = PollCall(self._shards, remote, checked)
+        call = PollCall(self._shards, remote, checked, within)
         if self._is_closing:
             call.stop()
         self._polls.add(call)
@@ -100,7 +103,9 @@ class RemoteWorkers:
             task.add_done_callback(functools.partial(self._note_untold, remote, call))
             raise
 
-    async def renew(self, worker: str, progress: Mapping[str, Any]) -> RenewAnswer:
+    async def renew(
+        self, worker: str, progress: Mapping[str, Any], within: Collection[str] | None = None
+    ) -> RenewAnswer:
         """Hear that a worker lives, and how far its jobs have come; what it has to know."""
         reports = _checked_reports(progress)
         self._serve()
@@ -108,6 +113,8 @@ class RemoteWorkers:
 
         def renew(connection: Connection) -> storage.Greeting | None:
             greeting = storage.greet(connection, remote, is_renewal=True)
+            if greeting is not None and not read_registered(greeting.registration).is_within(within):
+                return None
             if greeting is not None:
                 storage.note_delivered(connection, remote)
                 if reports:

@@ -1,4 +1,4 @@
-"""From columns of jobs to ranges of a stage: what one task writes.
+"""From columns of jobs to ranges of a stage: what one task of Spark writes, or the server for one body.
 
 Jobs are gathered into chunks of some hundred thousand, sorted into ranges of one partition, priority and time (and on a
 plain queue of one task), without changing the order within these, and written. Nothing of it can be claimed before
@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from penstock.clock import system
 from penstock.errors import PenstockError
+from penstock.loading.destination import Destination
+from penstock.loading.job_columns import JobColumns
 from penstock.routing.router import KeyMap, route, route_keys
-from penstock.spark.loading.job_columns import JobColumns
-from penstock.spark.loading.load_plan import LoadPlan
 from penstock.storage.enqueue.job_group import RANGE
 from penstock.storage.loads.stage import Stage, StagedRange
 
@@ -36,26 +36,36 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 class StageWriter:
     """Gathers and writes; `ranges` counts, shard by shard, what was written under the name `stage`."""
 
-    def __init__(self, plan: LoadPlan, load: str, spark_partition: int) -> None:
-        self._plan = plan
+    def __init__(
+        self,
+        destination: Destination,
+        load: str,
+        first_unkeyed: int = 0,
+        *,
+        chunk_rows: int = CHUNK_ROWS,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._destination = destination
+        self._chunk_rows = chunk_rows
+        self._chunk_bytes = chunk_bytes
         self.stage = secrets.token_hex(16)
-        shards = plan.partition_shards
+        shards = destination.partition_shards
         self._writers = {
-            number: Stage(plan.shards.urls[number], self.stage, load, plan.connections, shard=number)
+            number: Stage(destination.shards.urls[number], self.stage, load, destination.connections, shard=number)
             for number in set(shards)
         }
         self._shards = np.array(shards)
-        self._key_map = KeyMap(shards, plan.homes, is_owned=plan.epoch is not None)
+        self._key_map = KeyMap(shards, destination.homes, is_owned=destination.epoch is not None)
         # The partitions that rows without a key may go to: those whose shard answers, or all where none does.
         self._answering = np.array(
-            [n for n, shard in enumerate(shards) if shard not in plan.shards.silent]
-            or range(len(plan.partition_shards))
+            [n for n, shard in enumerate(shards) if shard not in destination.shards.silent]
+            or range(len(destination.partition_shards))
         )
         self._waiting: list[JobColumns] = []
         self._rows = 0
         self._bytes = 0
         # Rows without a key are shared out evenly over these partitions; each chunk begins with another of them.
-        self._next_unkeyed = spark_partition
+        self._next_unkeyed = first_unkeyed
         self.ranges: Counter[int] = Counter()
 
     def add(self, jobs: JobColumns) -> None:
@@ -63,7 +73,7 @@ class StageWriter:
         self._waiting.append(jobs)
         self._rows += len(jobs)
         self._bytes += jobs.args.nbytes
-        if self._rows >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
+        if self._rows >= self._chunk_rows or self._bytes >= self._chunk_bytes:
             self.flush()
 
     def flush(self) -> None:
@@ -84,7 +94,7 @@ class StageWriter:
     def _write(self, shard: int, table: pa.Table, partitions: Numbers, codes: Numbers) -> None:
         """Write sorted jobs to their shard."""
         ranges = list(self._cut_ranges(table, partitions, codes))
-        ids = np.array(self._plan.partition_ids, dtype=np.int32)[partitions]
+        ids = np.array(self._destination.partition_ids, dtype=np.int32)[partitions]
         columns = {
             "partition_id": pa.array(ids),
             "priority": table.column("priority"),
@@ -106,7 +116,7 @@ class StageWriter:
         # An idempotency key lives on the shard that its own hash names. Where keys have an order, that of a keyed job
         # lives with its ordering key instead.
         by_itself = pc.is_valid(idempotency_keys)
-        if self._plan.epoch is not None:
+        if self._destination.epoch is not None:
             by_itself = pc.and_(by_itself, pc.is_null(keys))
         for row in np.flatnonzero(np.asarray(by_itself)).tolist():
             number, home = route(self._key_map, keys[row].as_py(), idempotency_keys[row].as_py())
@@ -133,18 +143,18 @@ class StageWriter:
         numbers = [] if home is None else self._key_map.numbers_on(home)
         if not numbers:
             raise PenstockError(
-                f"queue {self._plan.queue!r} has no partition on shard {home}, where some of its idempotency keys are "
-                "looked for: is that shard being drained? run the load again when that is done"
+                f"queue {self._destination.queue!r} has no partition on shard {home}, where some of its idempotency "
+                "keys are looked for: is that shard being drained? run the load again when that is done"
             )
         return numbers
 
     def _group_codes(self, table: pa.Table, partitions: Numbers) -> Numbers:
         """A number for each job; jobs with the same number may share a range."""
         codes = partitions * 10 + np.asarray(table.column("priority")).astype(np.int64)
-        apart = ["run_at"] if self._plan.epoch is not None else ["run_at", "task"]
+        apart = ["run_at"] if self._destination.epoch is not None else ["run_at", "task"]
         for name in apart:
             column = table.column(name).combine_chunks()
-            if name == "run_at" and self._plan.epoch is not None and column.null_count < len(column):
+            if name == "run_at" and self._destination.epoch is not None and column.null_count < len(column):
                 # A `run_at` in the past is dropped: the job is ready at once, in order among those that have none.
                 column = pc.if_else(pc.less_equal(column, pa.scalar(system.now(), column.type)), None, column)
             encoded = column.dictionary_encode()
@@ -163,10 +173,10 @@ class StageWriter:
                 end = min(start + RANGE, group_end)
                 yield StagedRange(
                     size=end - start,
-                    partition_id=self._plan.partition_ids[int(partitions[start])],
+                    partition_id=self._destination.partition_ids[int(partitions[start])],
                     priority=priorities[start].as_py(),
-                    task="" if self._plan.epoch is not None else tasks[start].as_py(),
+                    task="" if self._destination.epoch is not None else tasks[start].as_py(),
                     run_at=run_ats[start].as_py(),
                     has_idempotency_keys=bool(has_key[start:end].any()),
-                    epoch=self._plan.epoch,
+                    epoch=self._destination.epoch,
                 )

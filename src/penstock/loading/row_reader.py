@@ -1,21 +1,25 @@
-"""From a batch of Spark's rows to columns of jobs, and the rows that cannot be jobs, each with its reason.
+"""From a batch of rows to columns of jobs, and the rows that cannot be jobs, each with its reason.
 
 Whole columns are looked at where Arrow can; single values become Python objects only to be written as JSON, or where
-one of them has to be named. What is accepted and how it is written are the rules of `enqueue`.
+one of them has to be named. What is accepted and how it is written are the rules of `enqueue`. Where the tasks
+themselves are at hand, each row is also checked by what its task takes, as `enqueue` does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as t
 
 from penstock.errors import InvalidInput
+from penstock.loading.column_types import Convert, argument_converter, is_text
+from penstock.loading.columns import LoadColumns
+from penstock.loading.job_columns import BadRow, JobColumns
+from penstock.loading.row_values import check_object, encode_row, show_row, to_python
 from penstock.model.checks import (
     DEFAULT_PRIORITY,
     checked_idempotency_key,
@@ -24,10 +28,7 @@ from penstock.model.checks import (
     key_to_bytes,
 )
 from penstock.model.encoding import encode_many_scalars
-from penstock.spark.loading.column_types import argument_converter
-from penstock.spark.loading.job_columns import BadRow, JobColumns
-from penstock.spark.loading.load_plan import LoadPlan
-from penstock.spark.loading.row_values import check_object, encode_row, show_row, to_python
+from penstock.task.definition import TaskDefinition
 
 __all__ = ["RowReader"]
 
@@ -37,40 +38,64 @@ _LAST_US = 253_370_764_800_000_000  # 9999-01-01
 
 
 class RowReader:
-    """Reads the batches of one Spark partition, in order."""
+    """Reads the batches of one task of Spark, or of one body, in order.
 
-    def __init__(self, plan: LoadPlan) -> None:
-        self._plan = plan
-        self._types = {each.name: each.dataType for each in plan.schema.fields}
-        self._converters = {name: argument_converter(kind) for name, kind in self._types.items()}
-        self._names = frozenset(plan.arguments)
+    `read_variant` makes one of Spark's variants a value; `tasks` are those that the app declares for the queue.
+    """
+
+    def __init__(
+        self,
+        columns: LoadColumns,
+        read_variant: Convert | None = None,
+        tasks: Mapping[str, TaskDefinition] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._arguments = columns.arguments
+        self._converters = {each.name: argument_converter(each.type, read_variant) for each in columns.schema}
+        self._tasks = tasks or {}
         self._row = 0
         # By row of the batch that is being read: the first thing that is wrong with it.
         self._problems: dict[int, InvalidInput] = {}
 
     def read(self, batch: pa.RecordBatch) -> JobColumns:
         """The jobs of a batch."""
+        return self._read(batch, self._read_args, lambda row: show_row(batch.slice(row, 1).to_struct_array()[0]))
+
+    def read_objects(
+        self, options: pa.RecordBatch, arguments: Sequence[dict[str, Any] | None], rows: Sequence[dict[str, Any]]
+    ) -> JobColumns:
+        """The jobs of rows whose arguments are objects already; `options` are the columns that set options of jobs."""
+        return self._read(options, lambda _, tasks: self._encode_rows(arguments, tasks), lambda row: rows[row])
+
+    def _read(
+        self,
+        batch: pa.RecordBatch,
+        read_args: Callable[[pa.RecordBatch, pa.Array], pa.Array],
+        show: Callable[[int], dict[str, Any]],
+    ) -> JobColumns:
         self._problems = {}
         n = batch.num_rows
         task = self._read_text(batch, "task", self._check_task, needed=True)
+        if task is None:
+            task = pa.repeat(pa.scalar(self._columns.task, pa.string()), n)
         columns = JobColumns(
-            task=pa.repeat(pa.scalar(self._plan.task, pa.string()), n) if task is None else task,
+            task=task,
             key=self._read_keys(batch),
-            args=self._read_args(batch),
+            args=read_args(batch, task),
             priority=self._read_priority(batch),
             run_at=self._read_run_at(batch),
             attributes=self._read_attributes(batch),
             idempotency_key=self._read_idempotency_keys(batch),
         )
         if self._problems:
-            columns = self._drop_bad_rows(batch, columns)
+            columns = self._drop_bad_rows(columns, show)
         self._row += n
         return columns
 
     def _check_task(self, name: str) -> None:
         """Refuse a task that the app does not declare, or that does not take these columns."""
         checked_name("task", name)
-        declared = self._plan.declared
+        declared = self._columns.declared
         if declared is None:
             return
         if name not in declared:
@@ -79,16 +104,14 @@ class RowReader:
         if problem is not None:
             raise InvalidInput(*problem)
 
-    def _drop_bad_rows(self, batch: pa.RecordBatch, columns: JobColumns) -> JobColumns:
-        good = np.ones(batch.num_rows, bool)
+    def _drop_bad_rows(self, columns: JobColumns, show: Callable[[int], dict[str, Any]]) -> JobColumns:
+        good = np.ones(len(columns), bool)
         good[list(self._problems)] = False
-        mask = pa.array(good)
-        data = [show_row(row) for row in batch.filter(pa.array(~good)).to_struct_array()]
         bad = [
-            BadRow(self._row + index, error.field, error.problem, row)
-            for (index, error), row in zip(sorted(self._problems.items()), data, strict=True)
+            BadRow(self._row + index, error.field, error.problem, show(index))
+            for index, error in sorted(self._problems.items())
         ]
-        return columns.without(mask, bad)
+        return columns.without(pa.array(good), bad)
 
     def _check(self, index: int, act: Callable[[], Any]) -> Any:
         """Call `act`: its value, or None where it raises `InvalidInput`, which then is the problem of the row."""
@@ -99,14 +122,14 @@ class RowReader:
             return None
 
     def _read_keys(self, batch: pa.RecordBatch) -> pa.Array:
-        name = self._plan.key or "key"
-        if name not in self._types:
+        name = self._columns.key or "key"
+        if name not in batch.schema.names:
             return pa.nulls(batch.num_rows, pa.binary())
         column = batch.column(name)
-        if isinstance(self._types[name], t.NullType) or pa.types.is_integer(column.type):
+        if pa.types.is_null(column.type) or pa.types.is_integer(column.type):
             column = column.cast(pa.string())
         keys = column.cast(pa.binary())
-        if self._plan.key is not None and keys.null_count:
+        if self._columns.key is not None and keys.null_count:
             for index in np.flatnonzero(np.asarray(keys.is_null())).tolist():
                 self._problems.setdefault(index, InvalidInput(name, "the key is null; give every row one"))
         longest = pc.max(pc.binary_length(keys)).as_py() or 0
@@ -115,27 +138,50 @@ class RowReader:
                 self._check(row, lambda key=key: None if key is None else key_to_bytes(key))  # type: ignore[misc]
         return keys
 
-    def _read_args(self, batch: pa.RecordBatch) -> pa.Array:
-        if "args" in self._types and self._plan.key != "args":
-            column = batch.column("args")
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                texts = self._read_values(batch, "args")
-                for index, text in enumerate(texts):
-                    self._check(index, lambda text=text: check_object(text))  # type: ignore[misc]
-                return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
+    def _read_args(self, batch: pa.RecordBatch, tasks: pa.Array) -> pa.Array:
+        if "args" not in batch.schema.names or self._columns.key == "args":
+            return self._encode_rows(self._build_arguments(batch), tasks)
+        column = batch.column("args")
+        if not is_text(column.type):
             convert = self._converters["args"] or (lambda value: value)
-            rows = [convert(value) for value in self._read_values(batch, "args")]
-        else:
-            rows = self._build_arguments(batch)
-            encoded = encode_many_scalars(rows, self._names) if self._names else None
-            if encoded is not None:
-                return pa.array(encoded, pa.binary()).cast(pa.string())
-        encoded = [self._check(index, lambda row=row: encode_row(row)) or b"{}" for index, row in enumerate(rows)]  # type: ignore[misc]
+            return self._encode_rows([convert(value) for value in self._read_values(batch, "args")], tasks)
+        texts = self._read_values(batch, "args")
+        for index, text in enumerate(texts):
+            self._check(index, lambda text=text: check_object(text))  # type: ignore[misc]
+        return column.cast(pa.string()) if not self._problems else pa.array(texts, pa.string())
+
+    def _encode_rows(self, rows: Sequence[dict[str, Any] | None], tasks: pa.Array) -> pa.Array:
+        """The arguments of each row as JSON."""
+        encoded = self._encode_at_once(rows)
+        if encoded is None:
+            names = tasks.to_pylist() if self._tasks else ()
+            encoded = [
+                self._check(index, lambda row=row, index=index: self._encode_one(row, names, index)) or b"{}"  # type: ignore[misc]
+                for index, row in enumerate(rows)
+            ]
         return pa.array(encoded, pa.binary()).cast(pa.string())
+
+    def _encode_at_once(self, rows: Sequence[dict[str, Any] | None]) -> list[bytes] | None:
+        """The same, where the rows are alike; None where each needs a look of its own."""
+        given = [row for row in rows if row]
+        if not given or len(given) < len(rows):
+            return None
+        if not self._tasks:
+            return encode_many_scalars(given, frozenset(given[0]))
+        task = self._tasks.get(self._columns.task or "")
+        try:
+            return None if task is None else task.arguments.encode_many(given)
+        except InvalidInput:
+            return None
+
+    def _encode_one(self, row: dict[str, Any] | None, tasks: Sequence[str | None], index: int) -> bytes:
+        task = self._tasks.get(tasks[index] or "") if tasks else None
+        # A task that is not declared is the problem of its row already.
+        return encode_row(row) if row is None or task is None else task.arguments.encode(row)
 
     def _build_arguments(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
         """The arguments of each row."""
-        names = self._plan.arguments
+        names = self._arguments
         if not names:
             return [{} for _ in range(batch.num_rows)]
         columns = []
@@ -160,7 +206,7 @@ class RowReader:
             ]
 
     def _read_priority(self, batch: pa.RecordBatch) -> pa.Array:
-        if "priority" not in self._types or self._plan.key == "priority":
+        if "priority" not in batch.schema.names or self._columns.key == "priority":
             return pa.repeat(pa.scalar(DEFAULT_PRIORITY, pa.int16()), batch.num_rows)
         column = batch.column("priority").cast(pa.int64()).fill_null(DEFAULT_PRIORITY)
         bounds = pc.min_max(column).as_py()
@@ -172,7 +218,7 @@ class RowReader:
 
     def _read_run_at(self, batch: pa.RecordBatch) -> pa.Array:
         kind = pa.timestamp("us", tz="UTC")
-        if "run_at" not in self._types or self._plan.key == "run_at":
+        if "run_at" not in batch.schema.names or self._columns.key == "run_at":
             return pa.nulls(batch.num_rows, kind)
         column = batch.column("run_at").cast(kind)
         bounds = pc.min_max(column.cast(pa.int64())).as_py()
@@ -198,7 +244,7 @@ class RowReader:
 
     def _read_idempotency_keys(self, batch: pa.RecordBatch) -> pa.Array:
         """The idempotency keys, which are checked with the attributes."""
-        if "idempotency_key" not in self._types or self._plan.key == "idempotency_key":
+        if "idempotency_key" not in batch.schema.names or self._columns.key == "idempotency_key":
             return pa.nulls(batch.num_rows, pa.string())
         return batch.column("idempotency_key").cast(pa.string())
 
@@ -206,7 +252,7 @@ class RowReader:
         self, batch: pa.RecordBatch, name: str, check: Callable[[str], object], *, needed: bool = False
     ) -> pa.Array | None:
         """A reserved column of text, each distinct value checked once."""
-        if name not in self._types or self._plan.key == name:
+        if name not in batch.schema.names or self._columns.key == name:
             return None
         column = batch.column(name).cast(pa.string())
         try:

@@ -1,4 +1,4 @@
-"""Jobs on their way from Spark's rows to a stage, column by column, and the rows that cannot be jobs."""
+"""Jobs on their way from rows to a stage, column by column, and the rows that cannot be jobs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ __all__ = ["BadRow", "JobColumns"]
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be a job: its number within the Spark partition, from 0, the field at fault and why."""
+    """A row that cannot be a job: its number within the Spark partition or the body, from 0, and what is wrong."""
 
     row: int
     field: str
     problem: str
     data: dict[str, Any]
+
+    def shown(self) -> str:
+        """What it holds, as far as it may stand in a message."""
+        return f"{', '.join(f'{name}={value!r:.60}' for name, value in self.data.items()):.300}"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Single values of Spark's rows: as Python objects, as JSON, and as they are shown of a bad row."""
+"""Single values of rows: as Python objects, as JSON, and as they are shown of a bad row."""
 
 from __future__ import annotations
 
