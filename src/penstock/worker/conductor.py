@@ -188,6 +188,11 @@ class Conductor:
         """From any thread: whether it has jobs that run, or whose end is not written."""
         return bool(self._leases or self._backlog.done)
 
+    @property
+    def leases_lost(self) -> int:
+        """From any thread: how many leases others took over."""
+        return self._leases.lost
+
     def look_again(self) -> None:
         """Look at everything at the next turn."""
         self._is_dry = False

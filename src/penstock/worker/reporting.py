@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
@@ -16,6 +17,7 @@ from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.end_log import EndLog
 from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
+from penstock.worker.job_figures import JobFigures
 
 __all__ = ["Reports"]
 
@@ -28,8 +30,9 @@ CHILDREN_A_TURN = 1_024
 class Reports:
     """Used by the conductor; others read `counts`.
 
-    `on_due` is called when a job was put off for so many seconds, so that upkeep looks in time; `on_children` with
-    children that are to be looked at, and would keep a turn for too long.
+    `figures` are kept where somebody wants them. `on_due` is called when a job was put off for so many seconds, so
+    that upkeep looks in time; `on_children` with children that are to be looked at, and would keep a turn for too
+    long.
     """
 
     def __init__(
@@ -38,11 +41,13 @@ class Reports:
         end_log: EndLog,
         on_due: Callable[[float], None],
         on_children: Callable[[list[int]], None],
+        figures: JobFigures | None = None,
     ) -> None:
         self._hooks = hooks
         self._end_log = end_log
         self._on_due = on_due
         self._on_children = on_children
+        self._figures = figures
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
 
@@ -50,6 +55,8 @@ class Reports:
         """Report what came of a turn that settled this."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
+        if self._figures is not None:
+            self._figures.note(ended, turn.unsettled, system.monotonic(), ticks())
         if ended.ends or log.isEnabledFor(logging.DEBUG):
             self._end_log.note(_committed(ended, turn.unsettled))
         _tell_hooks(self._hooks, ended, turn.unsettled)
