@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 from tests.shards.two_sites import TwoSites
 from tests.system.facts import eventually
 from tests.system.promtool import Query, check_metrics, check_rules, evaluate, series_of
@@ -17,6 +19,7 @@ from tests.system.scraped import Scraped, parse
 
 from penstock import App
 from penstock.metrics import OF_SYSTEM, OF_WORKER, system_metrics, worker_metrics
+from penstock.metrics.series_bound import bound_series
 from penstock.worker import DatabaseSnapshot, WorkerSnapshot
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -127,13 +130,27 @@ def _left(app: App) -> int:
     return sum(each.queue_length + each.active_count for each in app.queues())
 
 
-def stuck_worker() -> Scraped:
-    """What a worker would tell that can do nothing any more."""
-    database = DatabaseSnapshot(number=1, unready="no", stuck_seconds=99.0, backlog=0, leases_lost=1, figures=())
+def tell_worker(*, is_stuck: bool) -> Scraped:
+    """What a worker tells of itself, or one that can do nothing any more."""
+    database = DatabaseSnapshot(
+        number=1, unready="no" if is_stuck else None, stuck_seconds=99.0 * is_stuck, backlog=0, leases_lost=int(is_stuck),
+        figures=(),
+    )  # fmt: skip
     snapshot = WorkerSnapshot(
-        slots=1, slots_used=1, left_behind=1, is_loop_blocked=False, processes=0, rescued=0, databases=(database,)
-    )
+        slots=1, slots_used=1, left_behind=int(is_stuck), is_loop_blocked=False, processes=0, rescued=0,
+        databases=(database,),
+    )  # fmt: skip
     return parse(worker_metrics([snapshot]))
+
+
+def read_only(system: System) -> Scraped:
+    """What a server tells of shards that take no writes, with so many partitions that some are told together."""
+    for url in system.sites.direct.values():
+        with psycopg.connect(url, autocommit=True) as connection:
+            name = sql.Identifier(connection.info.dbname)
+            connection.execute(sql.SQL("alter database {} set default_transaction_read_only = on").format(name))
+    with App(shards=list(system.sites.direct.values())) as app:
+        return parse(system_metrics(app.databases))
 
 
 def without_worker(scraped: Scraped) -> Scraped:
@@ -150,33 +167,48 @@ def test_the_rules_are_rules() -> None:
     assert "SUCCESS" in check_rules(ALERTS)
 
 
-def test_each_alert_fires_when_its_trouble_is_there_and_none_before(system: System, tmp_path: Path) -> None:
+def test_each_alert_fires_when_its_trouble_is_there_and_none_before(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = healthy(system)
     # What stands still for an hour is told as it is.
     evaluate(tmp_path, ALERTS, series_of(before), [Query(FIRING, {}, 60)])
     wrong = troubled(system)
-    system.sites.proxy.go_down()
-    eventually(lambda: system.scrape().value("penstock_shard_up", shard="2") == 0, "it is down")
-    down = system.scrape()
-    system.sites.proxy.come_up()
     server = [without_worker(each) for each in (before, wrong)]
     expected = firing(
         UpkeepBehind=1, UpkeepFailing=2, WorkersSilent=2, LimitExhausted=1, TotalLimitExhausted=1, QueueNearlyFull=1,
         TaskWithoutWorker=1, KeysHalted=1, QueueWithoutWorker=2, BacklogOld=3,
     )  # fmt: skip
+    # In the first minutes after it happened.
+    dead = Query(FIRING_DEAD, {"{}": 2}, 15)
     twice = [each for instance in ("a:1", "b:1") for each in series_of(*server, instance=instance)]
     # Two servers tell the same system, and no alert comes twice.
     for series in (series_of(*server), twice):
-        counted = [Query(FIRING, expected, 50), Query('count(ALERTS{alertname="PenstockDeadLetters"})', {"{}": 2}, 15)]
-        evaluate(tmp_path, ALERTS, series, counted)
-    evaluate(tmp_path, ALERTS, series_of(without_worker(down)), [Query(_firing("ShardDown"), {"{}": 1})])
-    silent = series_of(parse(worker_metrics([])), stuck_worker())
+        evaluate(tmp_path, ALERTS, series, [Query(FIRING, expected, 50), dead])
+
+    system.sites.proxy.go_down()
+    eventually(lambda: system.scrape().value("penstock_shard_up", shard="2") == 0, "it is down")
+    down = without_worker(system.scrape())
+    system.sites.proxy.come_up()
+    evaluate(tmp_path, ALERTS, series_of(down), [Query(_firing("ShardDown"), {"{}": 1})])
+
+    monkeypatch.setattr("penstock.metrics.system.bound_series", partial(bound_series, most_queues=1))
+    queries = [Query(_firing("ShardReadOnly"), {"{}": 2}, 90), Query(_firing("MetricsFolded"), {"{}": 1}, 90)]
+    evaluate(tmp_path, ALERTS, series_of(read_only(system)), queries)
+
     worker = firing(NotScraped=1, WorkerNotReady=1, WorkerStuck=1, HandlersLeftBehind=1)
-    evaluate(tmp_path, ALERTS, silent, [Query(FIRING, worker, 50)])
+    series = series_of(tell_worker(is_stuck=False), tell_worker(is_stuck=True))
+    evaluate(tmp_path, ALERTS, series, [Query(FIRING, worker, 50), Query(_firing("LeasesLost"), {"{}": 1}, 15)])
+
+    fired = {*expected, *worker, *firing(DeadLetters=1, ShardDown=1, ShardReadOnly=1, MetricsFolded=1, LeasesLost=1)}
+    assert {f'{{alertname="{name}"}}' for name in re.findall(r"alert: (\w+)", ALERTS.read_text())} == fired
 
 
 def _firing(alert: str) -> str:
     return f'count(ALERTS{{alertname="Penstock{alert}", alertstate="firing"}})'
+
+
+FIRING_DEAD = _firing("DeadLetters")
 
 
 def test_every_query_of_the_dashboard_finds_something_in_what_is_told(system: System, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ app_target  from MODULE:APP or a URL to an app that answers
 shared_options   arguments and options that several commands take
 up, work, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
 spark       Spark for the commands that need it, and how far it is
+probing     where a worker answers scrapes and health probes
 task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them
 help_page   what the help says of options

@@ -4,6 +4,7 @@ definitions     every metric there is, with its type, labels and meaning
 exposition      the text that they are told in
 system          the whole system's, from its databases
 series_bound    how many series of these there are at most
+cached          what is read at most once a second
 working         one worker's own, from its memory
 health          whether a server, or a worker, is live and ready
 probes          the small HTTP thread by which a worker tells both
