@@ -133,8 +133,8 @@ def _left(app: App) -> int:
 def tell_worker(*, is_stuck: bool) -> Scraped:
     """What a worker tells of itself, or one that can do nothing any more."""
     database = DatabaseSnapshot(
-        number=1, unready="no" if is_stuck else None, stuck_seconds=99.0 * is_stuck, backlog=0, leases_lost=int(is_stuck),
-        figures=(),
+        number=1, unready="no" if is_stuck else None, stuck_seconds=99.0 * is_stuck, backlog=0,
+        leases_lost=int(is_stuck), figures=(),
     )  # fmt: skip
     snapshot = WorkerSnapshot(
         slots=1, slots_used=1, left_behind=int(is_stuck), is_loop_blocked=False, processes=0, rescued=0,

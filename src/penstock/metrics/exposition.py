@@ -52,7 +52,7 @@ class Exposition:
 
     def text(self) -> bytes:
         """The whole of it."""
-        return "".join(f"{line}\n" for line in self._lines).encode()
+        return "\n".join([*self._lines, ""]).encode()
 
     def _head(self, metric: Metric) -> None:
         self._lines += [

@@ -42,6 +42,8 @@ def bound_series(
     """What is told of these partitions and queues."""
     partitions, names = list(given), sorted(set(queues))
     named = frozenset(names[:most_queues])
+    if len(partitions) <= most_partitions and len(names) <= most_queues:
+        return Bounded(partitions, named, 0, 0)
     by_queue = Counter(each.queue for _, each in partitions if each.queue in named)
     folded: set[str] = set()
     left = by_queue.total()
@@ -53,8 +55,6 @@ def bound_series(
         if count > shards[queue]:
             folded.add(queue)
             left -= count - shards[queue]
-    if not folded and len(names) <= most_queues:
-        return Bounded(partitions, named, 0, 0)
     told: list[tuple[int, PartitionFigures]] = []
     together: dict[tuple[int, str], list[PartitionFigures]] = {}
     for shard, each in partitions:

@@ -7,6 +7,7 @@ the largest by its labels. A database that does not answer is told as down, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 
 from penstock.clock import system
 from penstock.errors import PenstockError
@@ -18,30 +19,31 @@ from penstock.metrics.series_bound import MOST_TASKS, bound_series
 from penstock.shards.databases import Databases
 from penstock.storage import Database
 from penstock.storage.connection.error_meaning import DatabaseError
-from penstock.storage.inspect.system_figures import PartitionFigures, SystemFigures, read_system_figures
+from penstock.storage.inspect.system_figures import SystemFigures, read_system_figures
 
 __all__ = ["CachedMetrics", "expose", "system_metrics"]
 
 # Who scrapes waits for ten seconds, if nothing else was said.
 PATIENCE_SECONDS = 3.0
 
-_OF_PARTITION: tuple[tuple[Metric, Callable[[PartitionFigures], float | None]], ...] = (
-    (metrics.WAITING, lambda each: each.waiting),
-    (metrics.RUNNING, lambda each: each.running),
-    (metrics.SCHEDULED, lambda each: each.scheduled),
-    (metrics.BLOCKED, lambda each: each.blocked),
-    (metrics.DEAD, lambda each: each.dead),
-    (metrics.OLDEST_WAIT, lambda each: each.oldest_wait_seconds),
-    (metrics.ENQUEUED, lambda each: each.enqueued),
-    (metrics.COMPLETED, lambda each: each.completed),
-    (metrics.FAILED, lambda each: each.failed),
-    (metrics.CANCELLED, lambda each: each.cancelled),
-    (metrics.DISCARDED, lambda each: each.discarded),
-    (metrics.EXPIRED, lambda each: each.expired),
-    (metrics.RUNNING_LIMIT, lambda each: each.running_limit),
-    (metrics.WAITING_LIMIT, lambda each: each.max_length),
-    (metrics.RATE_LIMIT, lambda each: each.rate),
-    (metrics.RATE_STARTS, lambda each: each.rate_starts),
+# Metrics of a partition, and which of its figures they tell.
+_OF_PARTITION: tuple[tuple[Metric, str], ...] = (
+    (metrics.WAITING, "waiting"),
+    (metrics.RUNNING, "running"),
+    (metrics.SCHEDULED, "scheduled"),
+    (metrics.BLOCKED, "blocked"),
+    (metrics.DEAD, "dead"),
+    (metrics.OLDEST_WAIT, "oldest_wait_seconds"),
+    (metrics.ENQUEUED, "enqueued"),
+    (metrics.COMPLETED, "completed"),
+    (metrics.FAILED, "failed"),
+    (metrics.CANCELLED, "cancelled"),
+    (metrics.DISCARDED, "discarded"),
+    (metrics.EXPIRED, "expired"),
+    (metrics.RUNNING_LIMIT, "running_limit"),
+    (metrics.WAITING_LIMIT, "max_length"),
+    (metrics.RATE_LIMIT, "rate"),
+    (metrics.RATE_STARTS, "rate_starts"),
 )
 _OF_SHARD: tuple[tuple[Metric, Callable[[SystemFigures], float]], ...] = (
     (metrics.WORKERS, lambda each: each.workers_alive),
@@ -97,8 +99,9 @@ def expose(figures: Mapping[int, SystemFigures | None], *, seconds: float) -> by
         (labelled(queue=each.queue, partition=each.partition, shard=str(shard)), each)
         for shard, each in bounded.partitions
     ]
-    for metric, value_of in _OF_PARTITION:
-        text.add(metric, [(label, value) for label, each in partitions if (value := value_of(each)) is not None])
+    for metric, name in _OF_PARTITION:
+        figure = attrgetter(name)
+        text.add(metric, [(label, value) for label, each in partitions if (value := figure(each)) is not None])
     _add_queues(text, told, bounded.queues)
     left_out = _add_tasks(text, told, bounded.queues)
     for metric, of_shard in _OF_SHARD:

@@ -45,7 +45,7 @@ def _add_tasks(text: Exposition, given: Sequence[TaskFigures]) -> None:
         for labels, members in tasks:
             histograms = [getattr(each, name) for each in members]
             counts = [sum(of_bucket) for of_bucket in zip(*(each.counts for each in histograms), strict=True)]
-            series.append((labels, counts, sum(each.total for each in histograms) / 1e9))
+            series.append((labels, counts, sum(each.total for each in histograms) / 1e6))
         text.add_histogram(metric, BOUNDS, series)
     labelled_tasks = [(labelled(**labels), members) for labels, members in tasks]
     for end, metric in metrics.ENDS.items():

@@ -146,7 +146,7 @@ class Conductor:
         self._hand_over(surplus)
         for lease in ended.leases.values():
             self._remove_if_empty(lease)
-        self._reports.report(ended, turn, self._conversation)
+        self._reports.report(ended, turn, self._conversation, now)
         self._backlog.note_settled(ended.jobs)
         leases = self._source.learn(wish, turn, now)
         taken = self._take_in(leases, wish.order())

@@ -1,8 +1,8 @@
 """Job figures: how many attempts ended here and how, how long their jobs had waited and their handlers ran, by task.
 
-Kept only where somebody asked for them, of what a turn has settled: a job costs nothing on its way, and a turn as much
-as sorting the times of its jobs. Each database worker has its own, written by its conductor alone; whoever reads them
-adds them up and may find the last turn half written.
+Kept only where somebody asked for them, and only of what a turn has settled: nothing is added to a job's way, and what
+succeeded is counted lease by lease, from the times that its settle was told anyway. Each database worker has its own,
+written by its conductor alone; whoever reads them may find a turn half written.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 
+from penstock.clock import system, ticks
+from penstock.storage.work.leases import Lease
 from penstock.task.definition import TaskDefinition
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.ended_jobs import EndedJobs
@@ -24,16 +24,11 @@ BOUNDS = (
     "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5",
     "1", "2.5", "5", "10", "30", "60", "300", "1800", "7200",
 )  # fmt: skip
-_NANOSECONDS = tuple(round(float(bound) * 1e9) for bound in BOUNDS)
-# From so many values on sorting them is quicker than looking up each.
-_WORTH_SORTING = 12
-
-_lease_of = attrgetter("lease")
-_task_of = attrgetter("task")
+_MICROSECONDS = tuple(round(float(bound) * 1e6) for bound in BOUNDS)
 
 
 class Histogram:
-    """How many values fell into each bucket, the last of which has no bound; in nanoseconds."""
+    """How many values fell into each bucket, the last of which has no bound; in microseconds."""
 
     __slots__ = ("counts", "total")
 
@@ -41,24 +36,29 @@ class Histogram:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0
 
-    def add(self, values: list[int]) -> None:
-        """Take in values; their list is sorted by it."""
-        counts = self.counts
-        if len(values) < _WORTH_SORTING:
-            for value in values:
-                counts[bisect_left(_NANOSECONDS, value)] += 1
-        else:
-            values.sort()
-            low, end = 0, len(values)
-            for bucket, bound in enumerate(_NANOSECONDS):
-                high = bisect_right(values, bound, low)
-                counts[bucket] += high - low
-                if high == end:
-                    break
-                low = high
-            else:
-                counts[-1] += end - low
-        self.total += sum(values)
+    def add(self, value: int) -> None:
+        """Take in one."""
+        self.counts[bisect_left(_MICROSECONDS, value)] += 1
+        self.total += value
+
+    def add_all(self, values: Sequence[int], *, until: int | None = None) -> None:
+        """Take in several; where `until` is given, how much each of them lacks to it."""
+        low, high, total = min(values), max(values), sum(values)
+        if until is not None:
+            low, high, total = until - high, until - low, until * len(values) - total
+        self.total += total
+        first, last = bisect_left(_MICROSECONDS, low), bisect_left(_MICROSECONDS, high)
+        if first == last:
+            # So it is nearly always: what was claimed together has waited and runs for about as long.
+            self.counts[first] += len(values)
+            return
+        values = sorted(values if until is None else [until - value for value in values])
+        begin = 0
+        for bucket in range(first, last):
+            end = bisect_right(values, _MICROSECONDS[bucket], begin)
+            self.counts[bucket] += end - begin
+            begin = end
+        self.counts[last] += len(values) - begin
 
 
 class TaskFigures:
@@ -82,35 +82,52 @@ class JobFigures:
 
     def __init__(self, tasks: Iterable[TaskDefinition]) -> None:
         self._by_task = {(task.queue, task.name): TaskFigures(task.queue, task.name) for task in tasks}
+        # The same by partition and task, as leases name them.
+        self._by_lease: dict[tuple[int, str], TaskFigures] = {}
 
     def __iter__(self) -> Iterator[TaskFigures]:
         return iter(self._by_task.values())
 
-    def note(self, ended: EndedJobs, not_held: Sequence[tuple[int, int]], now: float, now_ticks: int) -> None:
-        """By the conductor: these ends were settled, but for some that were refused; `now` and `now_ticks` are the same
-        moment, by the clock of leases and by that of jobs.
-        """
-        refused = set(not_held)
-        for lease, members in groupby(ended.jobs, _lease_of):
-            ready_at = now_ticks - int((now - lease.taken_at + max(lease.waited_seconds, 0.0)) * 1e9)
-            of_lease = list(members)
-            parts = [(of_lease[0].task, of_lease)] if lease.task else [
-                (task, list(jobs)) for task, jobs in groupby(of_lease, _task_of)
-            ]  # fmt: skip
-            for task, jobs in parts:
-                self._note(self._by_task[task.queue, task.name], jobs, ready_at, refused)
+    def note(self, ended: EndedJobs, not_held: Sequence[tuple[int, int]], collected_at: float) -> None:
+        """By the conductor: these ends, collected at that monotonic time, are settled, or refused."""
+        together = 0
+        if not not_held:
+            for number, group in ended.succeeded.items():
+                lease = ended.leases[number]
+                if lease.task:
+                    together += len(group.runs)
+                    figures = self._of_lease(lease, ended.jobs)
+                    figures.ends["succeeded"] += len(group.runs)
+                    figures.run.add_all(group.runs)
+                    figures.wait.add_all(group.ages, until=_age_of_ready(lease, collected_at))
+        if together < len(ended.jobs):
+            self._note_one_by_one(ended.jobs, set(not_held))
 
-    def _note(self, figures: TaskFigures, jobs: list[ClaimedJob], ready_at: int, refused: set[tuple[int, int]]) -> None:
-        plain = [job for job in jobs if job.verdict is None]
-        if refused or len(plain) < len(jobs):
-            for job in jobs:
-                if refused and (job.split_lease or job.lease.id, job.position) in refused:
-                    figures.late += 1
-                else:
-                    figures.ends[job.end] += 1
+    def _note_one_by_one(self, jobs: Iterable[ClaimedJob], refused: set[tuple[int, int]]) -> None:
+        """What did not just succeed; what is of a lease with jobs of several tasks; all, where any was refused."""
+        now, now_ticks = system.monotonic(), ticks()
+        for job in jobs:
+            lease = job.lease
+            if job.verdict is None and not job.is_settled and lease.task and not refused:
+                continue
+            figures = self._by_task[job.task.queue, job.task.name]
+            if refused and (job.split_lease or lease.id, job.position) in refused:
+                figures.late += 1
+            else:
+                figures.ends[job.end] += 1
             # What expired, or was cancelled before it began, has not run.
-            jobs = [job for job in jobs if job.ended != job.started]
-        else:
-            figures.ends["succeeded"] += len(jobs)
-        figures.run.add([job.ended - job.started for job in jobs])
-        figures.wait.add([job.started - ready_at for job in jobs])
+            if job.ended != job.started:
+                figures.run.add((job.ended - job.started) // 1000)
+                figures.wait.add(max(_age_of_ready(lease, now) - (now_ticks - job.started) // 1000, 0))
+
+    def _of_lease(self, lease: Lease, jobs: Iterable[ClaimedJob]) -> TaskFigures:
+        figures = self._by_lease.get((lease.partition_id, lease.task))
+        if figures is None:
+            task = next(job.task for job in jobs if job.lease is lease)
+            figures = self._by_lease[lease.partition_id, lease.task] = self._by_task[task.queue, task.name]
+        return figures
+
+
+def _age_of_ready(lease: Lease, now: float) -> int:
+    """How many microseconds ago, at that monotonic time, the jobs of a lease became ready."""
+    return int((now - lease.taken_at + max(lease.waited_seconds, 0.0)) * 1e6)

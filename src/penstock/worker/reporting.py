@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.clock import system, ticks
 from penstock.engine.conversation import Conversation
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
@@ -51,12 +50,12 @@ class Reports:
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
 
-    def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation) -> None:
-        """Report what came of a turn that settled this."""
+    def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation, collected_at: float) -> None:
+        """Report what came of a turn that settled this, collected at that monotonic time."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
         if self._figures is not None:
-            self._figures.note(ended, turn.unsettled, system.monotonic(), ticks())
+            self._figures.note(ended, turn.unsettled, collected_at)
         if ended.ends or log.isEnabledFor(logging.DEBUG):
             self._end_log.note(_committed(ended, turn.unsettled))
         _tell_hooks(self._hooks, ended, turn.unsettled)

@@ -41,7 +41,7 @@ with recursive head(partition_id, priority, ready_at, task, range, first) as (
 ), served as materialized (
     select t.queue_id, t.task, t.worker_id from @schema@.worker_task as t join alive as a on a.id = t.worker_id
 ), crew as (
-    select queue_id, count(distinct worker_id) as workers from served group by queue_id
+    select queue_id, count(*) as workers from (select distinct queue_id, worker_id from served) as w group by queue_id
 ), halt as (
     select queue_id, count(*) as keys, min(since) as since from @schema@.halted group by queue_id
 ), waiting(partition_id, task, ready_at) as (
