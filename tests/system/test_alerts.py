@@ -227,7 +227,7 @@ def test_every_query_of_the_dashboard_finds_something_in_what_is_told(system: Sy
 def test_names_and_labels_of_alerts_and_dashboard_are_those_that_exporters_tell(system: System) -> None:
     told = healthy(system).samples | troubled(system).samples
     labels = {name: {label for series in each for label, _ in series} for name, each in told.items()}
-    texts = [*expressions(), *re.findall(r"expr: (?:>-\n)?((?:.|\n)*?)\n +(?:for|labels):", ALERTS.read_text())]
+    texts = [*expressions(), *conditions()]
     assert len(texts) > 60
     for text in texts:
         names = set(_OURS.findall(_STRING.sub("", text)))
@@ -242,6 +242,18 @@ def test_names_and_labels_of_alerts_and_dashboard_are_those_that_exporters_tell(
     # In annotations, too.
     shown = set(re.findall(r"\$labels\.(\w+)", ALERTS.read_text()))
     assert shown <= {label for each in (*OF_SYSTEM, *OF_WORKER) for label in each.labels} | _OF_PROMETHEUS
+
+
+def test_what_every_server_tells_is_taken_by_its_largest_before_anything_else() -> None:
+    names = "|".join(each.name for each in OF_SYSTEM)
+    taken = re.compile(rf"(?:max(?: by \([a-z, ]+\) )?|absent)\((?:(?:rate|increase)\()?(?:{names})\b")
+    for text in (*expressions(), *conditions()):
+        assert len(taken.findall(text)) == len(re.findall(rf"\b(?:{names})\b", text)), text
+
+
+def conditions() -> list[str]:
+    """Every expression of the rules."""
+    return re.findall(r"expr: (?:>-\n)?((?:.|\n)*?)\n +(?:for|labels):", ALERTS.read_text())
 
 
 def expressions() -> list[str]:

@@ -68,7 +68,7 @@ def test_each_value_falls_into_the_first_bucket_that_holds_it(values: list[int],
     together.add_all(values, until=until)
     meant = [value if until is None else until - value for value in values]
     for value in meant:
-        alone.add(value)
+        alone.add_all([value])
     counts = [0] * (len(BOUNDS) + 1)
     for value in meant:
         counts[bucket(value / SECOND)] += 1

@@ -70,11 +70,18 @@ def test_an_answer_says_what_it_is_and_that_it_is_the_last(ports: dict[str, int]
 
 def test_those_who_say_nothing_keep_nobody_from_an_answer(ports: dict[str, int]) -> None:
     with ExitStack() as opened:
-        for _ in range(MOST_CONNECTIONS // 2):
+        for _ in range(MOST_CONNECTIONS + 20):
             opened.enter_context(socket.create_connection(("127.0.0.1", ports["/health/live"]), timeout=60)).send(
                 b"GET"
             )
         assert fetch(ports["/health/live"], "/health/live") == (200, b"live\n")
+
+
+def test_who_says_nothing_is_cut_off(ports: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.metrics.probes.PATIENCE_SECONDS", 0.05)
+    with socket.create_connection(("127.0.0.1", ports["/health/live"]), timeout=60) as client:
+        client.sendall(b"GET /health/live")
+        assert client.recv(1) == b""
 
 
 def test_a_port_that_is_taken_is_refused_by_the_option_that_named_it() -> None:

@@ -1,8 +1,8 @@
 """Probes: the small HTTP thread by which a worker tells its metrics and its health.
 
 It knows three paths and nothing of the rest of HTTP: a request is read up to its empty line, answered, and the
-connection closed. One that is slow costs no other anything, and there are only so many at once. It asks no database,
-so it answers whatever those do.
+connection closed. One that is slow costs no other anything; where there are very many, the oldest is cut off. It asks
+no database, so it answers whatever those do.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Probes:
             (health, {"/health/live": self._live, "/health/ready": self._ready}),
         ]
         self._listeners: list[tuple[socket.socket, dict[str, Callable[[], Answer]]]] = []
-        self._connections = 0
+        # Those that are open, the oldest first.
+        self._open: dict[asyncio.StreamWriter, None] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -123,18 +124,20 @@ class Probes:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, paths: dict[str, Callable[[], Answer]]
     ) -> None:
         """Answer one request, and close."""
-        self._connections += 1
+        self._open[writer] = None
+        if len(self._open) > MOST_CONNECTIONS:
+            # It has had the longest time to say something.
+            next(iter(self._open)).transport.abort()
         try:
-            if self._connections <= MOST_CONNECTIONS:
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(_respond(head, paths))
-                    await writer.drain()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_respond(head, paths))
+                await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             # Whoever it is has gone, or is no client of ours.
             pass
         finally:
-            self._connections -= 1
+            del self._open[writer]
             writer.close()
 
     def _metrics(self) -> Answer:

@@ -179,10 +179,10 @@ class DatabaseWorker:
             return "the worker is stopping"
         if self._must_register or self._heartbeat.is_declared_dead:
             return "the worker is not registered"
-        if self._heartbeat.has_missed or self._conductor.link.unheard_since is not None:
-            return "the database does not answer"
         if ticks() >= self.backlog.valid_until:
             return "the worker's lease has run out"
+        if self._heartbeat.has_missed or self._conductor.link.unheard_since is not None:
+            return "the database does not answer"
         return None
 
     def _stuck_seconds(self) -> float:

@@ -36,11 +36,6 @@ class Histogram:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0
 
-    def add(self, value: int) -> None:
-        """Take in one."""
-        self.counts[bisect_left(_MICROSECONDS, value)] += 1
-        self.total += value
-
     def add_all(self, values: Sequence[int], *, until: int | None = None) -> None:
         """Take in several; where `until` is given, how much each of them lacks to it."""
         low, high, total = min(values), max(values), sum(values)
@@ -103,22 +98,39 @@ class JobFigures:
         if together < len(ended.jobs):
             self._note_one_by_one(ended.jobs, set(not_held))
 
-    def _note_one_by_one(self, jobs: Iterable[ClaimedJob], refused: set[tuple[int, int]]) -> None:
+    def _note_one_by_one(self, jobs: Sequence[ClaimedJob], refused: set[tuple[int, int]]) -> None:
         """What did not just succeed; what is of a lease with jobs of several tasks; all, where any was refused."""
-        now, now_ticks = system.monotonic(), ticks()
+        times: dict[TaskFigures, tuple[list[int], list[int]]] = {}
+        # From the clock of leases to that of jobs.
+        offset = ticks() - int(system.monotonic() * 1e9)
+        lease: Lease | None = None
+        task: TaskDefinition | None = None
         for job in jobs:
-            lease = job.lease
-            if job.verdict is None and not job.is_settled and lease.task and not refused:
+            # Jobs of a lease, and of a task, mostly follow each other.
+            if job.lease is not lease:
+                lease = job.lease
+                ready_at = offset + int((lease.taken_at - max(lease.waited_seconds, 0.0)) * 1e9)
+                is_noted = bool(lease.task) and not refused
+            verdict = job.verdict
+            if is_noted and verdict is None and not job.is_settled:
                 continue
-            figures = self._by_task[job.task.queue, job.task.name]
+            if job.task is not task:
+                task = job.task
+                figures = self._by_task[task.queue, task.name]
+                runs, waits = times.setdefault(figures, ([], []))
             if refused and (job.split_lease or lease.id, job.position) in refused:
                 figures.late += 1
             else:
-                figures.ends[job.end] += 1
+                figures.ends["succeeded" if verdict is None else verdict.end] += 1
+            started = job.started
             # What expired, or was cancelled before it began, has not run.
-            if job.ended != job.started:
-                figures.run.add((job.ended - job.started) // 1000)
-                figures.wait.add(max(_age_of_ready(lease, now) - (now_ticks - job.started) // 1000, 0))
+            if job.ended != started:
+                runs.append((job.ended - started) // 1000)
+                waits.append((started - ready_at) // 1000)
+        for figures, (runs, waits) in times.items():
+            if runs:
+                figures.run.add_all(runs)
+                figures.wait.add_all(waits)
 
     def _of_lease(self, lease: Lease, jobs: Iterable[ClaimedJob]) -> TaskFigures:
         figures = self._by_lease.get((lease.partition_id, lease.task))
