@@ -65,11 +65,11 @@ DatabaseWorker._stuck_seconds = note_still
 class Worker:
     """A `penstock work` that tells everything on one port."""
 
-    def __init__(self, penstock: CommandLine, *words: str) -> None:
+    def __init__(self, penstock: CommandLine, *words: str, command: str = "work") -> None:
         (penstock.folder / "tasks.py").write_text(TASKS)
-        command = penstock.command("work", "tasks:app", "--concurrency", "2", *words)
+        words = (command, "tasks:app", "--concurrency", "2", *words)
         self.process = subprocess.Popen(
-            command, cwd=penstock.folder, env=penstock.environment, stderr=subprocess.PIPE, text=True
+            penstock.command(*words), cwd=penstock.folder, env=penstock.environment, stderr=subprocess.PIPE, text=True
         )
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -106,8 +106,8 @@ def penstock(tmp_path: Path, database_url: str) -> CommandLine:
 
 
 @contextmanager
-def working(penstock: CommandLine, *words: str) -> Iterator[Worker]:
-    worker = Worker(penstock, *words)
+def working(penstock: CommandLine, *words: str, command: str = "work") -> Iterator[Worker]:
+    worker = Worker(penstock, *words, command=command)
     try:
         yield worker
     finally:
@@ -122,6 +122,7 @@ def test_a_worker_tells_what_became_of_its_jobs_how_long_they_waited_and_ran(
         assert worker.ports.keys() == {"/metrics"}
         queue = app.queue("q")
         do, wait, far = (queue.task(name=name)(lambda **_: None) for name in ("do", "wait", "far"))
+        eventually(lambda: worker.scrape().value("penstock_worker_ready") == 1, "it has begun")
         assert worker.scrape().value("penstock_worker_slots_used") == 0
         for n in (1, 2, -1):
             do.enqueue(n=n)
@@ -194,6 +195,12 @@ def test_while_postgresql_is_stopped_a_worker_is_live_and_not_ready(tmp_path: Pa
             finally:
                 os.kill(supervisor, signal.SIGCONT)
             eventually(lambda: worker.status("/health/ready") == 200, "it is ready again")
+
+
+def test_penstock_up_answers_too(penstock: CommandLine) -> None:
+    with working(penstock, "--health-port", "127.0.0.1:0", "--metrics-port", "127.0.0.1:0", command="up") as worker:
+        eventually(lambda: worker.ask("/health/ready") == (200, "ready\n"), "it is ready")
+        assert worker.scrape().value("penstock_worker_slots") == 2
 
 
 def test_ports_that_cannot_be_meant_are_wrong_use(penstock: CommandLine) -> None:

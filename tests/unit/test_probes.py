@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import logging
+import os
 import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.system.forks import Forked
 from tests.system.scraped import fetch, parse
 
 from penstock.errors import InvalidInput
@@ -101,6 +103,20 @@ def test_one_port_for_both_is_one_listener_on_every_address() -> None:
         assert fetch(port, "/metrics")[0] == fetch(port, "/health/live")[0] == 200
     with pytest.raises(ConnectionRefusedError):
         fetch(port, "/metrics")
+
+
+def test_a_child_that_a_handler_forked_does_not_keep_the_port() -> None:
+    reads, writes = os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Probes(list, metrics=None, health=Address("--health-port", "127.0.0.1", port)):
+        child = Forked(lambda: os.read(reads, 1))
+    with pytest.raises(ConnectionRefusedError):
+        fetch(port, "/health/live")
+    os.write(writes, b"x")
+    assert child.answer() == b"x"
+    os.close(reads)
+    os.close(writes)
 
 
 def test_where_nothing_is_asked_for_there_is_no_thread() -> None:
