@@ -46,6 +46,7 @@ QUESTIONS = (
     "fairness",
     "resizing",
     "spark_load",
+    "body_load",
     "key_routing",
     "spark_process",
     "archive",

@@ -116,13 +116,21 @@ def test_pauses_halted_keys_and_workers_are_told_of_each_queue(scene: Scene) -> 
 
 def test_a_worker_that_is_silent_is_not_alive_and_serves_nothing(scene: Scene) -> None:
     found = read(scene)
-    assert (found.workers_alive, found.workers, found.concurrency) == (1, 1, 10)
+    assert (found.workers_alive, found.workers_silent, found.concurrency) == (1, 0, 10)
     scene.enqueue(1)
     assert unserved(scene) == []
     scene.connection.execute("update penstock.worker set renewed_at = now() - interval '1 h'")
     found = read(scene)
-    assert (found.workers_alive, found.workers, found.concurrency) == (0, 1, 0)
+    assert (found.workers_alive, found.workers_silent, found.concurrency) == (0, 1, 0)
     assert queue(scene, "q").workers == 0
+    assert unserved(scene) == [("q", "t", False)]
+
+
+def test_a_server_that_acts_for_workers_is_none_itself(scene: Scene) -> None:
+    scene.enqueue(1)
+    scene.connection.execute("update penstock.worker set concurrency = 0")
+    found = read(scene)
+    assert (found.workers_alive, found.workers_silent, queue(scene, "q").workers) == (0, 0, 0)
     assert unserved(scene) == [("q", "t", False)]
 
 

@@ -367,4 +367,5 @@ def test_a_load_that_begins_while_a_shard_joins_finds_it(app: App, monkeypatch: 
     monkeypatch.setattr(load_plan, "find_shards", lambda _: looks.pop(0))
     options = {"url": join_urls(app.databases), "queue": "q", "task": "t", "load": "l"}
     plan = load_plan.plan_load(options, StructType([StructField("n", LongType())]), False, is_stream=False)
-    assert set(plan.partition_shards) == {1, 2} == plan.shards.urls.keys()
+    found = plan.destination
+    assert set(found.partition_shards) == {1, 2} == found.shards.urls.keys()

@@ -13,6 +13,7 @@ from types import ModuleType
 
 import typer
 
+from penstock.admin import left_out
 from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
@@ -52,12 +53,12 @@ def open_answering_app(url: str | None, target: str | None = None) -> Iterator[A
             warn(f"shard {', '.join(missing)} does not answer, and this is without it (see penstock shards)")
 
 
-def open_app(url: str | None) -> App:
+def open_app(url: str | None, patience_seconds: float = PATIENCE_SECONDS) -> App:
     """An app without tasks; `url` may name several databases."""
     urls = [] if url is None or is_schema_alone(url) else checked_urls(url)
     if len(urls) > 1:
-        return App(shards=urls, request_timeout=PATIENCE_SECONDS)
-    return App(url, request_timeout=PATIENCE_SECONDS)
+        return App(shards=urls, request_timeout=patience_seconds)
+    return App(url, request_timeout=patience_seconds)
 
 
 def ensure_answering(app: App, *, creates: bool = False) -> None:
@@ -95,7 +96,7 @@ def check_tasks(app: App, queues: Sequence[str]) -> None:
 
 def unavailable(app: App) -> list[str]:
     """The names of the shards that are known not to answer."""
-    return [str(each.shard) for each in app.unchecked_databases if each.breaker.is_down or each.is_left_out]
+    return left_out(app.unchecked_databases)
 
 
 @contextmanager

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,12 +16,16 @@ import typer
 from penstock.app import App
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
 from penstock.cli.probing import HealthPort, MetricsPort, open_probes
+from penstock.cli.serve import Host, RequireToken
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import begin_log
+from penstock.embedded import find_nearest
 from penstock.model.checks import checked_concurrency, checked_seconds
 
 __all__ = ["up"]
+
+log = logging.getLogger("penstock")
 
 
 def up(
@@ -31,11 +39,17 @@ def up(
     grace: Grace = 30.0,
     metrics_port: MetricsPort = None,
     health_port: HealthPort = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", help="At which port the HTTP API is; 8080, or a free one where that is taken."),
+    ] = None,
+    require_token: RequireToken = False,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run embedded servers in .penstock and an app's jobs, until Ctrl-C."""
+    """Run embedded servers in .penstock, the HTTP API and an app's jobs, until Ctrl-C."""
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = None if target is None else find_app(target)
@@ -54,6 +68,7 @@ def up(
             servers.migrate()
             _tell(servers, as_json)
         if app is None:
+            stack.enter_context(_serving(servers, host, port, requires_token=require_token))
             _wait()
             return
         stack.enter_context(open_probes(app, metrics_port, health_port))
@@ -61,7 +76,31 @@ def up(
         ensure_answering(app, creates=True)
         if not app.is_embedded:
             _tell(app, as_json)
+        stack.enter_context(_serving(app, host, port, requires_token=require_token))
         app.work(concurrency=concurrency, grace=grace)
+
+
+@contextmanager
+def _serving(app: App, host: str, port: int | None, *, requires_token: bool) -> Iterator[None]:
+    """The HTTP API beside all else, where the extra is installed."""
+    if find_spec("uvicorn") is None:
+        log.warning("no HTTP API: install it with pip install 'penstock-queue[serve]'")
+        yield
+        return
+    from penstock.server import Application
+    from penstock.server.beside import serving_beside
+    from penstock.server.machine_token import machine_token
+    from penstock.server.serving import address_of, bind, bind_free
+
+    listener = bind_free(host) if port is None else bind(host, port)
+    is_local = address_of(listener).is_loopback and not requires_token
+    home = find_nearest(Path.cwd()) if app.is_embedded else None
+    with ExitStack() as stack:
+        token = None if home is None else stack.enter_context(machine_token(home))
+        application = Application(app, is_local=is_local, machine_token=token)
+        url = stack.enter_context(serving_beside(application, listener))
+        log.info("the HTTP API is at %s/api/v1/openapi.json", url)
+        yield
 
 
 def _tell(app: App, as_json: bool) -> None:

@@ -47,7 +47,7 @@ _OF_PARTITION: tuple[tuple[Metric, str], ...] = (
 )
 _OF_SHARD: tuple[tuple[Metric, Callable[[SystemFigures], float]], ...] = (
     (metrics.WORKERS, lambda each: each.workers_alive),
-    (metrics.SILENT_WORKERS, lambda each: each.workers - each.workers_alive),
+    (metrics.SILENT_WORKERS, lambda each: each.workers_silent),
     (metrics.CONCURRENCY, lambda each: each.concurrency),
     (metrics.OVERDUE, lambda each: each.overdue_seconds),
     (metrics.FAILING_DUTIES, lambda each: each.failing_duties),

@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
+from penstock.loading.declared_tasks import check_tasks
 from penstock.model.checks import checked_name
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.lake.history import history
-from penstock.spark.loading.declared_tasks import check_tasks
 from penstock.spark.loading.load import Loaded
 from penstock.spark.loading.load import load as load_rows
 from penstock.spark.tables.columns import HISTORY

@@ -13,7 +13,7 @@ import msgspec
 from pyarrow import fs
 
 if TYPE_CHECKING:
-    from penstock.spark.loading.job_columns import BadRow
+    from penstock.loading.job_columns import BadRow
 
 __all__ = ["write_bad_rows"]
 

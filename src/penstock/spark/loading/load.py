@@ -12,6 +12,7 @@ import msgspec
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput, PenstockError
+from penstock.loading.declared_tasks import check_tasks, find_declared_key, find_problems, raise_for_columns
 from penstock.shards.decided_loads import publish_decided
 from penstock.shards.load_commit import MapChanged
 from penstock.shards.publishing import find_published
@@ -19,7 +20,6 @@ from penstock.shards.shard_urls import join_urls
 from penstock.spark.data_source.error_codes import decode_errors
 from penstock.spark.data_source.penstock_source import register
 from penstock.spark.key_partition import partition_of
-from penstock.spark.loading.declared_tasks import check_tasks, find_problems, raise_for_columns
 from penstock.spark.loading.load_plan import DECLARED, RUN, LoadPlan, plan_load
 
 if TYPE_CHECKING:
@@ -76,14 +76,15 @@ def load(
         "bad_rows": str(bad_rows),
     }
     declared: Mapping[str, TaskDefinition] = app.tasks.get(queue, {})
-    if key is None and "key" not in df.columns:
-        key = _find_declared_key(declared, task, df.columns)
+    if key is None:
+        key = find_declared_key(declared, task, df.columns)
     options |= {name: value for name, value in (("task", task), ("key", key), ("load", load)) if value is not None}
     plan = plan_load(options, df.schema, False, is_stream=False)
     options |= {"load": plan.name, RUN: secrets.token_hex(16)}
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     if plan.published is None:
-        _write(df, columns, options | _check_declared(declared, plan), plan)
+        with app.sender.trace_load(queue) as trace:
+            _write(df, columns, options | _check_declared(declared, plan) | trace, plan)
     else:
         publish_decided(app.databases, plan.name)
     published = find_published(app.databases, plan.name, queue, 0, is_stream=False)
@@ -103,7 +104,11 @@ def load(
 def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: LoadPlan) -> None:
     """Stage and publish; again where the queue's keys went to other shards in between."""
     for is_last in (False, False, True):
-        rows = _shuffle_and_sort(df, order_by, plan.key or "key", len(plan.partition_ids)) if order_by else df
+        rows = (
+            _shuffle_and_sort(df, order_by, plan.columns.key or "key", len(plan.destination.partition_ids))
+            if order_by
+            else df
+        )
         try:
             with decode_errors():
                 rows.write.format("penstock").options(**options).mode("append").save()
@@ -114,21 +119,16 @@ def _write(df: DataFrame, order_by: list[str], options: dict[str, str], plan: Lo
             plan = plan_load(options, df.schema, False, is_stream=False)
 
 
-def _find_declared_key(declared: Mapping[str, TaskDefinition], task: str | None, columns: Sequence[str]) -> str | None:
-    """The argument that is the key of a task this app declares, if there is a column of that name."""
-    key = declared[task].key if task is not None and task in declared else None
-    return key if isinstance(key, str) and key in columns else None
-
-
 def _check_declared(declared: Mapping[str, TaskDefinition], plan: LoadPlan) -> dict[str, str]:
     """Refuse what the app's declarations know to be wrong; the option by which rows that name a task are checked."""
     if not declared:
         return {}
-    if plan.task is None:
-        problems = find_problems(declared, plan.schema, plan.key, plan.arguments)
+    columns = plan.columns
+    if columns.task is None:
+        problems = find_problems(declared, columns.schema, columns.key)
         return {DECLARED: msgspec.json.encode(problems).decode()}
-    check_tasks(declared, plan.queue, [plan.task])
-    raise_for_columns(declared[plan.task], plan.schema, plan.key, plan.arguments)
+    check_tasks(declared, plan.destination.queue, [columns.task])
+    raise_for_columns(declared[columns.task], columns.schema, columns.key)
     return {}
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from penstock.spark.loading.job_columns import BadRow
+    from penstock.loading.job_columns import BadRow
     from penstock.spark.loading.row_order import Bounds
 
 __all__ = ["LoadWriter", "StreamWriter"]
@@ -104,16 +104,17 @@ def _stage_reports(messages: Sequence[WriterCommitMessage | None]) -> list[Stage
 
 def _stage_rows(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) -> StageReport:
     """Stage the rows of one Spark partition."""
+    from penstock.loading.row_reader import RowReader
+    from penstock.loading.stage_writer import StageWriter
+    from penstock.spark.loading.column_types import read_variant
     from penstock.spark.loading.row_order import sort_batches
-    from penstock.spark.loading.row_reader import RowReader
-    from penstock.spark.loading.stage_writer import StageWriter
 
     context = TaskContext.get()
     staged = StageReport(context.partitionId() if context is not None else 0)
     if plan.published is not None:
         return staged
-    writer = StageWriter(plan, load, staged.spark_partition)
-    reader = RowReader(plan)
+    writer = StageWriter(plan.destination, load, staged.spark_partition)
+    reader = RowReader(plan.columns, read_variant)
     for batch in sort_batches(plan, batches, writer, staged.bounds):
         jobs = reader.read(batch)
         staged.bad += jobs.bad
@@ -139,9 +140,8 @@ def _stage_rows(plan: LoadPlan, load: str, batches: Iterator[pa.RecordBatch]) ->
 def _bad_row_error(staged: StageReport) -> InvalidInput:
     bad = staged.bad[0]
     where = f"row {bad.row} of Spark partition {staged.spark_partition}"
-    shown = ", ".join(f"{name}={value!r:.60}" for name, value in bad.data.items())
     return InvalidInput(
-        bad.field, f"{bad.problem} ({where}: {shown:.300}). Nothing was enqueued; mend it, or set bad_rows to a folder"
+        bad.field, f"{bad.problem} ({where}: {bad.shown()}). Nothing was enqueued; mend it, or set bad_rows to a folder"
     )
 
 
@@ -152,7 +152,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport
     from penstock.spark.loading.row_order import order_tasks
 
     if plan.published is not None:
-        with plan.shards.open() as databases:
+        with plan.destination.shards.open() as databases:
             publish_decided(databases, name)
         log.warning(
             "load %r was published at %s with %d rows: nothing was loaded again",
@@ -168,22 +168,23 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport
                 raise _bad_row_error(each)
     if plan.order_by:
         staged = order_tasks(plan.order_by, staged)
-    with plan.shards.open() as databases:
+    with plan.destination.shards.open() as databases:
         bad = [(each.spark_partition, row) for each in staged for row in each.bad]
         if plan.bad_rows is not None and bad:
-            known = find_published(databases, name, plan.queue, batch, is_stream=plan.is_stream)
+            known = find_published(databases, name, plan.destination.queue, batch, is_stream=plan.is_stream)
             if known is None:
                 write_bad_rows(plan.bad_rows, f"{name}-{batch}" if plan.is_stream else name, bad)
         published = publish(
             databases,
             name,
-            plan.queue,
+            plan.destination.queue,
             batch,
             _group_by_shard(staged),
-            homes=plan.homes,
+            homes=plan.destination.homes,
             origin=next((each.query for each in staged if each.query), plan.run),
             is_stream=plan.is_stream,
             bad_rows=len(bad),
+            trace=plan.trace,
         )
     if not published.is_new:
         log.warning("batch %d of load %r was published before: nothing was loaded again", batch, name)
@@ -195,7 +196,7 @@ def _drop_stages(plan: LoadPlan, staged: Sequence[StageReport]) -> None:
 
     stages = _group_by_shard(staged)
     if stages:
-        with plan.shards.open() as databases:
+        with plan.destination.shards.open() as databases:
             drop_stages(databases, {number: [stage for stage, _ in each] for number, each in stages.items()})
 
 

@@ -15,9 +15,9 @@ from penstock.errors import InvalidInput
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.loading.stage_writer import StageWriter
     from penstock.spark.loading.load_plan import LoadPlan
     from penstock.spark.loading.load_writer import StageReport
-    from penstock.spark.loading.stage_writer import StageWriter
 
 __all__ = ["Bounds", "order_tasks", "sort_batches"]
 
@@ -46,16 +46,19 @@ def sort_batches(
     except pa.ArrowNotImplementedError:
         kinds = ", ".join(f"{name} is {table.schema.field(name).type}" for name in plan.order_by)
         raise InvalidInput("order_by", f"rows cannot be sorted by this ({kinds}); order by plain columns") from None
-    name = plan.key or ("key" if "key" in plan.columns else None)
+    name = plan.columns.key or ("key" if "key" in plan.columns.names else None)
     if name is None:
         _note_bounds(
-            bounds, dict.fromkeys(range(len(plan.partition_ids)), (0, table.num_rows - 1)), table, plan.order_by
+            bounds,
+            dict.fromkeys(range(len(plan.destination.partition_ids)), (0, table.num_rows - 1)),
+            table,
+            plan.order_by,
         )
     else:
         column = table.column(name).combine_chunks()
         text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
         idempotency_keys: pa.Array | None = None
-        if "idempotency_key" in plan.columns:
+        if "idempotency_key" in plan.columns.names:
             idempotency_keys = table.column("idempotency_key").combine_chunks().cast(pa.string())
         numbers = writer.find_partitions(text, idempotency_keys).tolist()
         ends: dict[int, tuple[int, int]] = {}

@@ -73,7 +73,7 @@ class SystemFigures(msgspec.Struct, frozen=True):
     queues: list[QueueFigures]
     unserved: list[UnservedTask]
     workers_alive: int
-    workers: int
+    workers_silent: int
     concurrency: int
     # For how long the job that is due first has been.
     overdue_seconds: float

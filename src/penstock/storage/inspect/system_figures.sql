@@ -37,7 +37,9 @@ with recursive head(partition_id, priority, ready_at, task, range, first) as (
 ), leased as (
     select partition_id, sum(@schema@.members_count(low, high, members))::bigint as jobs from @schema@.lease group by partition_id
 ), alive as materialized (
-    select id, concurrency from @schema@.worker where renewed_at > now() - make_interval(secs => lease_seconds)
+    -- A row without slots is a server's, or a driver's: it acts for workers, and runs nothing.
+    select id, concurrency from @schema@.worker
+     where concurrency > 0 and renewed_at > now() - make_interval(secs => lease_seconds)
 ), served as materialized (
     select t.queue_id, t.task, t.worker_id from @schema@.worker_task as t join alive as a on a.id = t.worker_id
 ), crew as (
@@ -84,7 +86,9 @@ select current_setting('default_transaction_read_only') = 'off' and not pg_is_in
        coalesce((select json_agg(json_build_array(
                    u.queue, u.task, u.is_announced, greatest(extract(epoch from now() - u.ready_at)::double precision, 0)) order by u.queue, u.task)
                    from unserved as u), '[]')::text,
-       (select count(*) from alive), (select count(*) from @schema@.worker), (select coalesce(sum(concurrency), 0)::bigint from alive),
+       (select count(*) from alive),
+       (select count(*) from @schema@.worker where renewed_at <= now() - make_interval(secs => lease_seconds)),
+       (select coalesce(sum(concurrency), 0)::bigint from alive),
        greatest(coalesce(extract(epoch from now() - (select min(due_at) from @schema@.scheduled))::double precision, 0), 0),
        (select count(*) from @schema@.trouble where noted_at > clock_timestamp() - interval '2 minutes'),
        pg_relation_size('@schema@.tally')

@@ -1,0 +1,138 @@
+"""The server as a program: the application, run by uvicorn until SIGTERM or SIGINT.
+
+Told to stop it takes no more connections, ends what waits, and answers what was accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from dataclasses import dataclass
+from types import FrameType
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.errors import InvalidInput
+from penstock.model.checks import checked_count
+from penstock.server.application import Application
+
+__all__ = ["Address", "Server", "address_of", "bind", "bind_free", "make_server", "serve", "take_over"]
+
+# A request's headers have so long, and a connection on which nothing comes.
+HEADER_SECONDS = 10.0
+IDLE_SECONDS = 65
+GRACE_SECONDS = 30
+MOST_CONNECTIONS = 20_000
+BACKLOG = 2_048
+USUAL_PORT = 8_080
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where it listens."""
+
+    url: str
+    is_loopback: bool
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP on one connection, on which headers have to come in time: whoever sends them a byte at a time is cut off."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_headers()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_headers()
+
+    def on_headers_complete(self) -> None:
+        self._headers_due.cancel()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_due.cancel()
+        super().connection_lost(exc)
+
+    def _await_headers(self) -> None:
+        if (due := getattr(self, "_headers_due", None)) is not None:
+            due.cancel()
+        self._headers_due = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+
+class Server(uvicorn.Server):
+    """Tells the application of the end before it waits for what is under way."""
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """To be told to stop is no failure: the program ends with 0. Told again by Ctrl-C it waits for nothing."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """What waits is ended first: nobody would wait for a long poll."""
+        self._application.begin_stop()
+        await super().shutdown(sockets)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen, or refuse with a sentence."""
+    checked_count("port", port, least=0, most=65_535)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InvalidInput("port", f"{host}:{port} cannot be listened at: {error}") from None
+    return listener
+
+
+def bind_free(host: str) -> socket.socket:
+    """Listen at the usual port, or at a free one where that is taken."""
+    try:
+        return bind(host, USUAL_PORT)
+    except InvalidInput:
+        return bind(host, 0)
+
+
+def take_over(descriptor: int) -> socket.socket:
+    """The socket that another process of the same server listens at."""
+    return socket.socket(fileno=descriptor)
+
+
+def address_of(listener: socket.socket) -> Address:
+    """Where it listens."""
+    name, port = listener.getsockname()[:2]
+    shown = f"[{name}]" if ":" in name else name
+    return Address(f"http://{shown}:{port}", ipaddress.ip_address(name).is_loopback)
+
+
+def make_server(application: Application) -> Server:
+    """A server of it, not yet running."""
+    config = uvicorn.Config(
+        application,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        limit_concurrency=MOST_CONNECTIONS,
+    )
+    return Server(config, application)
+
+
+def serve(application: Application, listener: socket.socket) -> None:
+    """Serve until told to stop."""
+    make_server(application).run(sockets=[listener])
