@@ -2,7 +2,7 @@
 
 receive        `receive_load`: what the HTTP layer calls for a PUT
 load_request   what it is asked for and answers, checked; the limits
-staging        jobs are written in a thread of their own while the next are read
+staging        jobs are written in threads of their own while the next are read
 content        what a body is, by its Content-Type; gzip
 blocks         pieces of a body as blocks that end with a row
 json_rows      NDJSON
