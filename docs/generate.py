@@ -46,8 +46,15 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
     (
         "In a handler",
         "A handler with a parameter named `context`, which comes first or has a default, is given one; with `batch=` "
-        "it is a `BatchContext`. The others are raised.",
-        [penstock.Context, penstock.BatchContext, penstock.Retry, penstock.Snooze, penstock.Discard],
+        "it is a `BatchContext`; `context.trace` is a `TraceContext`. The others are raised.",
+        [
+            penstock.Context,
+            penstock.BatchContext,
+            penstock.TraceContext,
+            penstock.Retry,
+            penstock.Snooze,
+            penstock.Discard,
+        ],
     ),
     (
         "What is read back",
@@ -69,6 +76,9 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.WorkerInfo,
             penstock.Cron,
             penstock.Load,
+            penstock.Token,
+            penstock.Role,
+            penstock.AuditEntry,
             penstock.Event,
         ],
     ),
@@ -170,7 +180,7 @@ def _command(name: str, command: Any) -> list[str]:
     options = [each for each in command.params if each.param_type_name == "option"]
     usage = " ".join(["penstock", name, *(each.metavar for each in arguments), "[OPTIONS]" if options else ""])
     lines = [f"### {name}", "", "```text", usage.rstrip(), "```", "", _joined(command.help), ""]
-    lines += ["| | |", "| --- | --- |"]
+    lines += ["| | |", "| --- | --- |"] if command.params else []
     lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
     lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
     return [*lines, ""]
@@ -191,6 +201,7 @@ After `ps.register(spark)`, `format("penstock")` takes these options. Others are
 | `order_by` | yes | yes | | | columns to sort each task's rows by |
 | `connections` | yes | yes | | | how many tasks write at a time, to each shard: 4 |
 | `bad_rows` | yes | yes | | | `fail`, or a folder for rows that are no jobs |
+| `traceparent`, `tracestate` | yes | | | | the [trace](../how-to/trace-jobs.md#from-spark) that its jobs link to |
 | `table` | | | yes | | `finished`, `jobs` or `failures` |
 | `columns` | | | yes | | which of its columns, separated by commas |
 | `outcome`, `state` | | | yes | | only jobs that ended so, or are in this state |

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
+        AuditEntry,
         BlockedKey,
         Cron,
         Discard,
@@ -53,10 +54,13 @@ if TYPE_CHECKING:
         QueueRules,
         Resize,
         Retry,
+        Role,
         Shard,
         Snooze,
         State,
         Stats,
+        Token,
+        TraceContext,
         WorkerInfo,
     )
     from penstock.task import BatchContext, Context
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
+    "AuditEntry": "penstock.model",
     "BlockedKey": "penstock.model",
     "BatchContext": "penstock.task",
     "Context": "penstock.task",
@@ -95,12 +100,15 @@ _HOMES = {
     "Resize": "penstock.model",
     "ResultTimeout": "penstock.errors",
     "Retry": "penstock.model",
+    "Role": "penstock.model",
     "SchemaMismatch": "penstock.errors",
     "Shard": "penstock.model",
     "Snooze": "penstock.model",
     "State": "penstock.model",
     "Stats": "penstock.model",
     "Task": "penstock.client",
+    "Token": "penstock.model",
+    "TraceContext": "penstock.model",
     "UnknownTask": "penstock.errors",
     "Worked": "penstock.worker",
     "WorkerInfo": "penstock.model",
@@ -109,6 +117,7 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "AuditEntry",
     "BatchContext",
     "BlockedKey",
     "Context",
@@ -139,12 +148,15 @@ __all__ = [
     "Resize",
     "ResultTimeout",
     "Retry",
+    "Role",
     "SchemaMismatch",
     "Shard",
     "Snooze",
     "State",
     "Stats",
     "Task",
+    "Token",
+    "TraceContext",
     "UnknownTask",
     "Worked",
     "WorkerInfo",

@@ -5,6 +5,7 @@
     ├── PartitionUnavailable  the database behind a partition does not answer; `outcome` as below
     ├── RequestTimeout        a call passed its request_timeout; `outcome` says whether it may have been written
     ├── LeaseLost             the job is no longer this worker's: nothing it reports is taken
+    ├── WorkerGone            a remote worker was declared dead, or has left: it has to register anew
     ├── UnknownTask           the app defines no task of that name
     ├── InvalidInput          a value that cannot be used; `field` names it
     ├── SchemaMismatch        the database's schema and this code do not fit each other
@@ -35,6 +36,7 @@ __all__ = [
     "ResultTimeout",
     "SchemaMismatch",
     "UnknownTask",
+    "WorkerGone",
     "WorkerStuck",
 ]
 
@@ -97,6 +99,13 @@ class RequestTimeout(PenstockError):
 
 class LeaseLost(PenstockError):
     """The job was taken from this worker (rescued, cancelled or timed out): what it did counts for nothing here."""
+
+
+class WorkerGone(PenstockError):
+    """There is no such remote worker (any more): it was silent for longer than its lease, or it has left.
+
+    What it held is not its own any more. Nothing was changed; register anew.
+    """
 
 
 class UnknownTask(PenstockError):

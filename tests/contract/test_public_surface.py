@@ -14,19 +14,19 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit", "Event",
-    "Explanation", "Failure", "InvalidInput", "Job", "JobFailed", "JobFilter", "JsonFormatter", "LeaseLost", "Load",
-    "NotFound",
-    "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull", "QueueRules",
-    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task",
-    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
+    "Event", "Explanation", "Failure", "InvalidInput", "Job", "JobFailed", "JobFilter", "JsonFormatter", "LeaseLost",
+    "Load", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError", "Queue", "QueueFull",
+    "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "SchemaMismatch", "Shard", "Snooze",
+    "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo",
+    "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
 APP = {
     "__init__": (
         "url= * shards= embedded_shards= embedded= request_timeout= lease= retention= pool_size= imports= "
-        "accept_data_loss= pooled= schema="
+        "accept_data_loss= pooled= schema= tracing="
     ),
     "queue": (
         "name * partitions= order= per_key= run= limit= total_limit= rate= total_rate= per_key_rate= fair_by= "
@@ -79,6 +79,10 @@ APP = {
     "move_partition": "queue partition shard",
     "resize": "queue * partitions",
     "release": "queue key",
+    "create_token": "name * role queues= tenant= expires= hides_args=",
+    "revoke_token": "name",
+    "tokens": "",
+    "audit": "limit= before= * actor= act= target=",
     "add_shard": "url",
     "drain_shard": "shard",
     "migrate": "",

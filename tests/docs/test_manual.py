@@ -212,7 +212,12 @@ def test_whatever_says_how_to_install_names_the_package_on_the_index() -> None:
         for words in re.findall(r"pip install (?:--upgrade )?'?(penstock[\w-]*(?:\[\w+\])?)", file.read_text("utf-8"))
     ]
     assert len(installed) > 5
-    assert set(installed) == {"penstock-queue", "penstock-queue[spark]"}
+    assert set(installed) == {
+        "penstock-queue",
+        "penstock-queue[serve]",
+        "penstock-queue[spark]",
+        "penstock-queue[trace]",
+    }
 
 
 def test_every_word_of_the_states_is_in_the_glossary() -> None:

@@ -17,6 +17,7 @@ __all__ = ["FAULTS", "SOMETIMES", "Tally", "brought", "came_to", "tally"]
 FAULTS = {
     "worker killed": 1000,
     "worker stopped past its lease": 100,
+    "remote worker or its server killed": 200,
     "PostgreSQL killed": 100,
     "backend terminated": 1000,
     "answer lost after COMMIT": 200,

@@ -198,6 +198,32 @@ BATCHES = [
     Given("batch_wait alone", None, "batch_wait", {"batch_wait": 1}),
 ]  # fmt: skip
 
+# Tokens by name, and the options of app.create_token(...).
+TOKENS = [
+    *[Given(f"name: {name}", value, "name") for name, value in _BAD_NAMES.items()],
+    *[Given(f"role: {value!r:.20}", "n", "role", {"role": value})
+      for value in ("", "Admin", "read ", "owner", None, 1, True, b"read", ["read"], "\ud800", "read\0")],
+    *[Given(f"queues: {value!r:.20}", "n", "queues", {"queues": value})
+      for value in ("q", [], [""], ["\0"], ["\ud800"], [None], [["q"]], 5, {"q": 1}, {"q"}, ["q"] * 5 + ["x" * 201],
+                    [str(number) for number in range(1_001)])],
+    *[Given(f"tenant: {value!r:.20}", "n", "tenant", {"tenant": value})
+      for value in ("", " ", "x" * 201, "\0", "\ud800", 5, True, b"x")],
+    *[Given(f"tenant with {role}", "n", "tenant", {"tenant": "acme", "role": role}) for role in ("work", "admin")],
+    *[Given(f"expires: {value!r:.20}", "n", "expires", {"expires": value})
+      for value in (0, -1, math.nan, math.inf, "30d", True, 1e12, 10**400, timedelta(0), timedelta(-1),
+                    date(2030, 1, 1), datetime(2030, 1, 1), datetime(1970, 1, 1, tzinfo=UTC))],  # noqa: DTZ001
+    *[Given(f"hides_args: {value!r:.20}", "n", "hides_args", {"hides_args": value}) for value in (None, 1, "yes")],
+    Given("role: an object without a name", "n", "role", {"role": Opaque()}),
+]  # fmt: skip
+
+# The options of app.audit(...).
+AUDITS = [
+    *[Given(f"limit: {value!r:.20}", None, "limit", {"limit": value})
+      for value in (0, -1, 10_001, True, 1.5, "5", None)],
+    *[Given(f"{name}: {value!r:.20}", None, name, {name: value}) for name in ("actor", "act", "target")
+      for value in ("", " ", "x" * 201, "\0", "\ud800", 5, True, b"x", ["x"])],
+]  # fmt: skip
+
 # What is no job of a batch handler that takes list[dict[str, int]].
 ITEMS: dict[str, Any] = {
     "a number": 5, "text": "abc", "bytes": b"x", "a list": [{"n": 1}], "nothing": None, "a type": dict,
@@ -261,6 +287,8 @@ SQL_CALLS: list[tuple[str, str, str | None]] = [
     ("a blank unique key", "'q', 't', \"unique\" => 'waiting', unique_key => ' '", "unique_key"),
     ("an empty tenant", "'q', 't', tenant => ''", "tenant"),
     ("a creator of 201 characters", "'q', 't', created_by => repeat('x', 201)", "created_by"),
+    ("a trace of nobody", "'q', 't', traceparent => 'x'", "traceparent"),
+    ("a state without a trace", "'q', 't', tracestate => 'a=1'", "traceparent"),
     ("an empty tag", "'q', 't', tags => '{\"\"}'", "tags"),
     ("a null tag", "'q', 't', tags => '{null}'", "tags"),
     ("33 tags", "'q', 't', tags => array(select 't' || n from generate_series(1, 33) as n)", "tags"),

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from tests.security.bad_inputs import (
     ARGUMENTS,
+    AUDITS,
     BATCHES,
     DECLARATIONS,
     HOSTILE_TEXTS,
@@ -25,6 +26,7 @@ from tests.security.bad_inputs import (
     ITEMS,
     OPTIONS,
     SQL_CALLS,
+    TOKENS,
     Given,
 )
 
@@ -120,6 +122,34 @@ def test_what_a_batch_is_declared_with_is_refused_by_name(given: Given) -> None:
     with pytest.raises(InvalidInput) as caught:
         App("postgresql://nowhere/x").queue("q").task(**given.options)(lambda items: None)
     assert_refused(caught.value, given)
+
+
+def test_what_a_token_cannot_be_is_refused_by_name_and_hostile_names_work_like_any(database_url: str) -> None:
+    with App(database_url) as app:
+        for given in TOKENS:
+            with pytest.raises(InvalidInput) as caught:
+                app.create_token(given.value, **{"role": "read", **given.options})
+            assert_refused(caught.value, given)
+        assert app.tokens() == []
+        for text in HOSTILE_TEXTS.values():
+            app.create_token(text, role="produce", queues=[text], tenant=text)
+            (token, *_) = app.tokens()
+            assert (token.name, token.queues, token.tenant) == (text, (text,), text)
+            app.revoke_token(text)
+            assert [entry.act for entry in app.audit(target=text)] == ["revoke_token", "create_token"]
+        with pytest.raises(InvalidInput):
+            app.revoke_token("a\0b")
+
+
+def test_what_the_audit_cannot_be_asked_for_is_refused_by_name(database_url: str) -> None:
+    with App(database_url) as app:
+        for given in AUDITS:
+            with pytest.raises(InvalidInput) as caught:
+                app.audit(**given.options)
+            assert_refused(caught.value, given)
+        for value in IDS.values():
+            with pytest.raises(InvalidInput):
+                app.audit(before=value)
 
 
 @pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS.keys())

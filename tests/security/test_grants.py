@@ -16,7 +16,9 @@ from penstock.storage.upkeep.tables_ahead import rotate_slice
 Matrix = dict[tuple[str, str], dict[str, set[str]]]
 
 # Of the owner's: what others may at most read.
-OWNERS_TABLES = {"table_file", "function_set", "grantee"}
+OWNERS_TABLES = {"table_file", "function_set", "grantee", "audit"}
+# Of no reader's business: whoever reads it knows of every token there is.
+WORKERS_TABLES = {"access_token"}
 # Run with the owner's rights, and who may call them; a trigger's function is called by nobody.
 OWNERS_FUNCTIONS = {
     "add_job_table": {"worker"},
@@ -27,6 +29,9 @@ OWNERS_FUNCTIONS = {
     "mend_shortage": set(),
     "refuse_writes": set(),
     "end_writes": {"worker"},
+    "begin_audit": {"worker"},
+    "end_audit": {"worker"},
+    "forget_audit": {"worker"},
 }
 # Of a trigger, and with the rights of whoever writes.
 CALLED_BY_NOBODY = {"check_step"}
@@ -69,6 +74,8 @@ def expected(kind: str, name: str) -> dict[str, set[str]]:
         return {"worker": {"USAGE", "SELECT"}, "reader": {"SELECT"}}
     if kind == "view" or name in OWNERS_TABLES:
         return {"worker": {"SELECT"}, "reader": {"SELECT"}}
+    if name in WORKERS_TABLES:
+        return {"worker": ROWS}
     if kind == "table":
         return {"worker": ROWS, "reader": {"SELECT"}}
     callers = set() if name in CALLED_BY_NOBODY else OWNERS_FUNCTIONS.get(name, {"worker", "reader"})
@@ -87,7 +94,16 @@ def test_every_table_and_function_is_open_to_those_it_is_for_and_to_nobody_else(
         assert_as_promised(connection)
         # Each is there by its name: a rule about what is not there would hold nothing.
         names = {name for _, name in matrix(connection)}
-        assert {*OWNERS_TABLES, *OWNERS_FUNCTIONS, "job", "job_0", "finished_1", "range_number", "depth"} <= names
+        assert {
+            *OWNERS_TABLES,
+            *WORKERS_TABLES,
+            *OWNERS_FUNCTIONS,
+            "job",
+            "job_0",
+            "finished_1",
+            "range_number",
+            "depth",
+        } <= names
 
 
 def test_functions_that_run_with_the_owners_rights_are_these_and_look_nowhere_else(realm: Realm) -> None:

@@ -142,6 +142,48 @@ def test_the_doctor_of_a_role_says_that_it_cannot_see_the_transactions_of_others
         assert seen.advice == ""
 
 
+def test_a_worker_adds_to_the_audit_and_changes_nothing_that_stands_there(realm: Realm, worker: Works) -> None:
+    worker.app.pause("q")
+    (entry, *_) = worker.app.audit()
+    assert (entry.act, entry.database_role, entry.outcome) == ("pause", "worker", "done")
+    attempts = (
+        "delete from penstock.audit",
+        "update penstock.audit set actor = 'another'",
+        "insert into penstock.audit (id) values (1)",
+        "truncate penstock.audit",
+    )
+    for role in ("worker", "reader", "producer"):
+        assert done_after_all(realm, role, *attempts) == []
+    with realm.connect("worker") as connection:
+        # What came of an act is told once, and nothing of the last day can be forgotten.
+        connection.execute("select penstock.end_audit(%s, 'not done', 7, '{}')", [entry.id])
+        assert connection.execute("select penstock.forget_audit(0, 1000)").fetchone() == (0,)
+        assert worker.app.audit()[0] == entry
+        # Whoever writes an entry by hand cannot say that another role did.
+        connection.execute("select penstock.begin_audit(gen_random_uuid(), 'x', 'cli', null, 'x', null, '{}')")
+    assert worker.app.audit()[0].database_role == "worker"
+
+
+def test_readers_and_producers_see_no_token_and_make_none(realm: Realm, worker: Works) -> None:
+    worker.app.create_token("shop", role="read")
+    with App(realm.url("reader")) as app:
+        assert [each.act for each in app.audit(limit=1)] == ["create_token"]
+        asks: list[Callable[[], object]] = [
+            app.tokens,
+            lambda: app.create_token("mine", role="admin"),
+            lambda: app.revoke_token("shop"),
+            lambda: admin.TokenBook(app.databases).find("penstock_x"),
+        ]
+        for ask in asks:
+            with pytest.raises(PenstockError, match="does not allow it to this role"):
+                ask()
+    acts = ["select from penstock.access_token", "insert into penstock.access_token (name) values ('x')"]
+    acts += ["update penstock.access_token set revoked_at = null", "delete from penstock.access_token"]
+    for role in ("reader", "producer", "stranger"):
+        assert done_after_all(realm, role, *acts) == []
+    assert [token.revoked_at for token in worker.app.tokens()] == [None]
+
+
 def test_a_reader_sees_everything_and_changes_nothing(realm: Realm, worker: Works) -> None:
     worker.double.enqueue_many([{"n": n} for n in (1, 2, -1)])
     worker.app.work(until_idle=True)

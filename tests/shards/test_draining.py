@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.security.trace_contexts import SAMPLED
 from tests.shards.drained_world import World, states
 from tests.spark.staged import Loader
 from tests.system.facts import eventually
@@ -349,7 +350,8 @@ def test_a_paused_load_is_carried_and_resumed_in_its_order(world: World, shard: 
     entry = world.databases.read(lambda c: find_queue(c, "l"))
     key = next(k for k in (f"k{n}" for n in range(99)) if entry.partition_shards[partition_of(k.encode(), 2)] == shard)
     number = partition_of(key.encode(), 2)
-    loader.publish("much", loader.stage(*range(5), key=key, partition=number), batch=0, origin="a")
+    trace = {"traceparent": SAMPLED}
+    loader.publish("much", loader.stage(*range(5), key=key, partition=number), batch=0, origin="a", trace=trace)
     world.app.pause_load("much")
     world.app.drain_shard(shard)
     loader.publish("much", loader.stage(*range(5, 8), key=key, partition=number), batch=1, origin="a")
@@ -358,6 +360,9 @@ def test_a_paused_load_is_carried_and_resumed_in_its_order(world: World, shard: 
     assert (load.state, load.rows, load.waiting) == ("paused", 8, 8)
     again = loader.publish("much", loader.stage(99, key=key, partition=number), batch=0, origin="a")
     assert (again.is_new, again.rows) == (False, 5), "decided once, whoever leads"
+    left = world.databases.of(3 - shard)
+    kept = left.ask(lambda c: c.execute("select trace ->> 'traceparent' from penstock.load").fetchall())
+    assert kept == [(SAMPLED,)], "its jobs go on to link to where it was loaded"
     world.app.resume_load("much")
     world.work()
     assert world.ran[""] == list(range(8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 
 import pyarrow as pa
@@ -60,7 +61,14 @@ class Loader:
             found.setdefault(self._shards.get(stage[0], 1), []).append(stage)
         return found
 
-    def publish(self, name: str, *stages: tuple[str, int], batch: int = 0, origin: str | None = None) -> Published:
+    def publish(
+        self,
+        name: str,
+        *stages: tuple[str, int],
+        batch: int = 0,
+        origin: str | None = None,
+        trace: Mapping[str, str] | None = None,
+    ) -> Published:
         """Publish them in this order."""
         shards = self.app.databases
         homes = shards.read(lambda connection: find_queue(connection, self.queue)).homes
@@ -73,4 +81,5 @@ class Loader:
             is_stream=origin is not None,
             homes=homes,
             origin=origin,
+            trace=trace,
         )

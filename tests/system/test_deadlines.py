@@ -94,6 +94,8 @@ QUESTIONS: dict[str, Call] = {
     "App.loads": lambda s: s.app.loads(),
     "App.aloads": lambda s: run(s.app.aloads()),
     "App.shards": lambda s: s.app.shards,
+    "App.tokens": lambda s: s.app.tokens(),
+    "App.audit": lambda s: s.app.audit(),
     "App.result without a timeout": lambda s: s.app.result(s.job),
     "App.close": lambda s: s.app.close(),
 }
@@ -120,6 +122,8 @@ CHANGES: dict[str, Call] = {
     "App.resize": lambda s: s.app.resize(s.queue, partitions=5),
     "App.move_partition": lambda s: s.app.move_partition(s.queue, 0, 2),
     "App.release": lambda s: s.app.release(s.queue, "a"),
+    "App.create_token": lambda s: s.app.create_token(s.name, role="read"),
+    "App.revoke_token": lambda s: s.app.revoke_token("none"),
     "App.add_shard": lambda s: s.app.add_shard(s.app.url),
     "App.drain_shard": lambda s: s.app.drain_shard(1),
     "App.enqueue_many with the app's timeout": lambda s: s.app.enqueue_many([s.task.job(name=s.name)]),

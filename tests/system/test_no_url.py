@@ -35,6 +35,7 @@ NEED_ONE = [
     "limit q --limit 1", "release q k",
     "resize q 2", "grant reader somebody", "doctor", "shards", "shards add postgresql://nowhere/x",
     "shards move q 0 1", "shards drain 1", "crons pause x", "crons resume x", "crons run x", "crons remove x",
+    "token create x --role read", "token list", "token revoke x", "audit",
 ]  # fmt: skip
 NEED_NONE = ["sql", "version"]
 CREATE = ["up", "work", "enqueue", "migrate"]
@@ -78,6 +79,8 @@ LOOKS: dict[str, Callable[[App], Any]] = {
     "explain": lambda app: app.explain(ID),
     "blocked_keys": lambda app: app.blocked_keys("q"),
     "loads": lambda app: app.loads(),
+    "tokens": lambda app: app.tokens(),
+    "audit": lambda app: app.audit(),
     "shards": lambda app: app.shards,
     "result": lambda app: app.result(ID),
     "result in a time": lambda app: app.result(ID, timeout=1.0),

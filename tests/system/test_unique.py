@@ -143,10 +143,10 @@ def test_what_does_not_go_together_is_refused(app: App, urls: list[str]) -> None
         refresh.options(unique_key="x")
     with pytest.raises(InvalidInput, match="give one of them"):
         refresh.options(unique="waiting", idempotency_key="x")
-    with pytest.raises(InvalidInput, match="stands for unique jobs"):
+    with pytest.raises(InvalidInput, match="is Penstock's own"):
         refresh.options(idempotency_key="penstock.unique:" + "0" * 64)
     app.migrate()
-    with psycopg.connect(urls[0]) as connection, pytest.raises(psycopg.Error, match="stands for unique jobs"):
+    with psycopg.connect(urls[0]) as connection, pytest.raises(psycopg.Error, match="is Penstock's own"):
         connection.execute("select penstock.enqueue('q', 'refresh', '{}', idempotency_key => 'penstock.unique:0')")
     with pytest.raises(InvalidInput, match="keep only the first"):
         refresh.options(unique="waiting", unique_key="x").enqueue_many([{"n": 1}])

@@ -15,7 +15,7 @@ URL = "postgresql://h/d"
 def test_retention_counts_days_and_a_timedelta_is_as_long_as_it_says() -> None:
     given: dict[str, Any] = {"failed": timedelta(hours=36), "succeeded": 2, "expired": 0.5}
     kept = App(URL, retention=given).retention
-    assert kept == {"succeeded": 2.0, "failed": 1.5, "cancelled": 7.0, "discarded": 7.0, "expired": 0.5}
+    assert kept == {"succeeded": 2.0, "failed": 1.5, "cancelled": 7.0, "discarded": 7.0, "expired": 0.5, "audit": 365.0}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ def test_retention_counts_days_and_a_timedelta_is_as_long_as_it_says() -> None:
         ({"failed": 604_800}, "failed: 604800 days is out of bounds"),
         ({"failed": float("nan")}, "failed: nan days is out of bounds"),
         ({"failed": 10**400}, "failed: inf days is out of bounds"),
+        ({"audit": 0.5}, "audit: what was done today stays; give at least 1 day"),
     ],
 )
 def test_a_retention_that_cannot_be_is_refused_by_its_state_and_in_days(given: Any, told: str) -> None:

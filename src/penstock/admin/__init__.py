@@ -12,15 +12,23 @@ deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
-figures       stats of queues, the workers, the shards
+figures       stats of queues, their minutes, the workers, the shards
+watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 roles         what other database roles may do
+tokens        access tokens: made, listed, revoked
+token_book    the same, as a server goes by them
+audit         who did what
 doctor        what is wrong with the database, and what to do about it
 """
 
+from penstock.admin.answers import left_out
+from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
 from penstock.admin.crons import (
     CronDefinition,
+    has_cron,
+    knows_cron,
     pause_cron,
     read_crons,
     remove_cron,
@@ -32,32 +40,50 @@ from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, shards, silent_shard, stats, workers
-from penstock.admin.jobs import cancel, job, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats, workers
+from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
+from penstock.admin.token_book import TokenBook
+from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
+from penstock.admin.watching import DeadLetters, DeadLettersSeen, dead_letters, ended_jobs
 
 __all__ = [
     "CronDefinition",
+    "DeadLetters",
+    "DeadLettersSeen",
+    "TokenBook",
     "all_stats",
     "answers",
+    "audit",
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "check_token",
+    "children",
+    "create_token",
+    "dead_letters",
     "delete_queue",
     "doctor",
     "drain_shard",
+    "ended_jobs",
     "explain",
     "grant",
+    "has_cron",
+    "history",
     "job",
+    "job_page",
     "jobs",
+    "knows_cron",
+    "left_out",
     "loads",
     "move_partition",
     "pause",
     "pause_cron",
     "pause_load",
     "purge",
+    "queue_names",
     "read_crons",
     "release",
     "remove_cron",
@@ -67,10 +93,12 @@ __all__ = [
     "resume_cron",
     "resume_load",
     "retry",
+    "revoke_token",
     "run_cron",
     "shards",
     "silent_shard",
     "stats",
+    "tokens",
     "workers",
     "write_cron",
 ]

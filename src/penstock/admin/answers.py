@@ -8,14 +8,14 @@ longer than request_timeout for a table that somebody has locked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.errors import PartitionUnavailable
 from penstock.shards.databases import Answers, Databases
-from penstock.storage import Connection
+from penstock.storage import Connection, Database
 
-__all__ = ["ask_everywhere", "refuse_missing", "some_jobs", "unavailable"]
+__all__ = ["ask_everywhere", "left_out", "refuse_missing", "some_jobs", "unavailable"]
 
 log = logging.getLogger("penstock")
 T = TypeVar("T")
@@ -29,6 +29,11 @@ def ask_everywhere(databases: Databases, act: Callable[[Connection], T]) -> Answ
 def unavailable(answers: Answers[Any]) -> list[str]:
     """The names of the shards that did not answer."""
     return [str(number) for number in sorted(answers.missing)]
+
+
+def left_out(databases: Iterable[Database]) -> list[str]:
+    """The names of the shards that are known not to answer."""
+    return [str(each.shard) for each in databases if each.breaker.is_down or each.is_left_out]
 
 
 def refuse_missing(answers: Answers[Any], done: str) -> None:

@@ -21,7 +21,17 @@ from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost, is_lost
 
-__all__ = ["CronDefinition", "pause_cron", "read_crons", "remove_cron", "resume_cron", "run_cron", "write_cron"]
+__all__ = [
+    "CronDefinition",
+    "has_cron",
+    "knows_cron",
+    "pause_cron",
+    "read_crons",
+    "remove_cron",
+    "resume_cron",
+    "run_cron",
+    "write_cron",
+]
 
 _TRIES = 20
 
@@ -37,6 +47,12 @@ class CronDefinition:
     task: str
     args: bytes
     key: bytes | None
+
+
+def has_cron(databases: Databases, declared: CronDefinition) -> bool:
+    """Whether an entry is written down as it is declared, on a shard that answers."""
+    told = databases.each(lambda connection: crons.read(connection, declared.name), writes=False)
+    return any(not row.is_leaving and _as_declared(row) == declared for rows in told for row in rows)
 
 
 def write_cron(databases: Databases, declared: CronDefinition) -> None:
@@ -59,6 +75,12 @@ def write_cron(databases: Databases, declared: CronDefinition) -> None:
         crons.write(connection, entry)
 
     write_where_it_is(databases, declared.name, home, write)
+
+
+def knows_cron(databases: Databases, name: str) -> bool:
+    """Whether there is an entry of that name, on any shard that answers."""
+    checked_name("name", name)
+    return any(ask_everywhere(databases, lambda connection: crons.read(connection, name)))
 
 
 def read_crons(databases: Databases) -> list[Cron]:
@@ -141,6 +163,10 @@ def _find(databases: Databases, name: str) -> crons.CronRow:
         answers.all()
         raise _unknown(name)
     return max(found, key=lambda row: (row.moves, not row.is_leaving))
+
+
+def _as_declared(row: crons.CronRow) -> CronDefinition:
+    return CronDefinition(row.name, row.expression, row.timezone, row.queue, row.task, bytes(row.args), row.key)
 
 
 def _unknown(name: str) -> NotFound:

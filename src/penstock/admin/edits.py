@@ -6,9 +6,6 @@ place among the jobs of its key, so it keeps its key: arguments that would give 
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +15,7 @@ from penstock.model.encoding import encode_arguments
 from penstock.model.job import Job
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["checked_edit", "editor"]
+__all__ = ["checked_edit"]
 
 
 def checked_edit(job: Job, args: Mapping[str, Any], task: TaskDefinition | None) -> bytes:
@@ -64,12 +61,3 @@ def _key_of(task: TaskDefinition, args: Any) -> bytes | None:
             return task.key_of(dict(args))
         except (InvalidInput, TypeError, ValueError):
             return None
-
-
-def editor() -> str:
-    """Who acts here: the user and the machine."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # A container's user may have no name.
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"

@@ -13,6 +13,7 @@ from penstock.errors import PartitionUnavailable
 from penstock.model.checks import checked_job_id
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
+from penstock.model.job_filters import JobScope
 from penstock.model.job_state import FINAL, State
 from penstock.model.rate import rate_text
 from penstock.shards.databases import Databases
@@ -44,10 +45,10 @@ _TRIES = 10
 _MOST_SAID = 300
 
 
-def explain(databases: Databases, job_id: int | str) -> Explanation:
-    """Why this job is not running, or that it is, or how it ended. NotFound."""
+def explain(databases: Databases, job_id: int | str, *, scope: JobScope | None = None) -> Explanation:
+    """Why this job is not running, or that it is, or how it ended. NotFound, also where it is outside of a scope."""
     id_ = checked_job_id(job_id)
-    found = at_job(databases, id_, lambda connection: _explain(connection, id_))
+    found = at_job(databases, id_, lambda connection: _explain(connection, id_, scope))
     if isinstance(found, Explanation):
         return found
     return replace(found.explanation, reason=found.explanation.reason + _ask_lead(databases, found))
@@ -82,9 +83,9 @@ def _when_next_token(connection: Connection, queue: int) -> str:
     return f"; the next of the queue may start in {seconds:.1f} s" if seconds else ""
 
 
-def _explain(connection: Connection, job_id: int) -> Explanation | _ForLead:
-    # First: it may be in no table of jobs.
-    if (aside := why_set_aside(connection, job_id)) is not None:
+def _explain(connection: Connection, job_id: int, scope: JobScope | None) -> Explanation | _ForLead:
+    # First: it may be in no table of jobs. Whose it is does not show then.
+    if (aside := why_set_aside(connection, job_id)) is not None and scope is None:
         why, since, queue = aside
         return Explanation(
             job_id=job_id,
@@ -92,7 +93,7 @@ def _explain(connection: Connection, job_id: int) -> Explanation | _ForLead:
             reason=f"set aside: {why}; repair and retry it, or cancel it",
             detail={"why": why, "since": since, "queue": queue},
         )
-    job = find_job(connection, job_id)
+    job = find_job(connection, job_id, scope)
     if job.state not in (*FINAL, State.RUNNING) and is_of_deleted(connection, job_id):
         failing = _failing(connection, "end_deleted")
         return _explanation(job, f"{BY_DELETE}: the upkeep of any worker cancels it within seconds", failing)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from penstock.admin.answers import ask_everywhere, unavailable
 from penstock.errors import PartitionUnavailable
+from penstock.model.checks import checked_count
+from penstock.model.history import History
 from penstock.model.shard import Shard
 from penstock.model.stats import Stats
 from penstock.model.worker import WorkerInfo
@@ -15,12 +17,16 @@ from penstock.shards.databases import Databases
 from penstock.shards.health import ShardFacts, shard_facts
 from penstock.shards.membership import ShardEntry, read_shards
 from penstock.storage import Connection, Database
-from penstock.storage.catalogue.queues import QueueEntry, read_queues
+from penstock.storage.catalogue.queues import QueueEntry, find_queue, read_queues
 from penstock.storage.inspect import health as storage
+from penstock.storage.inspect.minutes import add_up, read_minutes
 from penstock.storage.inspect.stats import StoredFigures, queue_stats, read_figures
 from penstock.storage.work.workers import read_workers
 
-__all__ = ["all_stats", "answers", "shards", "silent_shard", "stats", "workers"]
+__all__ = ["all_stats", "answers", "history", "queue_names", "shards", "silent_shard", "stats", "workers"]
+
+# A day: so long the minutes are kept.
+MOST_MINUTES = 1_440
 
 
 def stats(databases: Databases, queue: QueueEntry) -> Stats:
@@ -28,9 +34,24 @@ def stats(databases: Databases, queue: QueueEntry) -> Stats:
     return _stats(databases, [queue])[0]
 
 
-def all_stats(databases: Databases) -> list[Stats]:
-    """The figures of every queue there is."""
-    return _stats(databases, databases.read(read_queues))
+def all_stats(databases: Databases, names: Collection[str] | None = None) -> list[Stats]:
+    """The figures of every queue there is, or of those that are named."""
+    queues = databases.read(read_queues)
+    return _stats(databases, queues if names is None else [queue for queue in queues if queue.name in names])
+
+
+def queue_names(databases: Databases) -> list[str]:
+    """The names of all queues, in order."""
+    return sorted(queue.name for queue in databases.read(read_queues))
+
+
+def history(databases: Databases, queue: str, minutes: int) -> History:
+    """A queue's figures minute by minute."""
+    checked_count("minutes", minutes, most=MOST_MINUTES)
+    entry = databases.read(lambda connection: find_queue(connection, queue))
+    answers = ask_everywhere(databases, lambda c: read_minutes(c, entry.partition_ids, minutes))
+    noted = add_up(minute for given in answers for minute in given)
+    return History(queue=entry.name, minutes=noted, unavailable=unavailable(answers))
 
 
 def workers(databases: Databases) -> list[WorkerInfo]:

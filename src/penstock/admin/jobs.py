@@ -8,40 +8,53 @@ changes and the answer is how many it would be.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
-from penstock.admin.edits import checked_edit, editor
+from penstock.acting import current_actor
+from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs, unavailable
+from penstock.admin.edits import checked_edit
 from penstock.admin.naming_partitions import partition_places
-from penstock.errors import InvalidInput, NotFound
+from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
 from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.job import Job
-from penstock.model.job_filters import ANY_JOB, FILTERS, JobFilters
+from penstock.model.job_filters import ANY_JOB, FILTERS, JobFilters, JobScope
+from penstock.model.job_page import JobPage
 from penstock.model.job_state import FINAL, State
-from penstock.shards.databases import Databases
+from penstock.shards.databases import Answers, Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue, set_paused
 from penstock.storage.inspect.jobs import Listed, find_job, list_jobs
 from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.inspect.stats import read_figures
+from penstock.storage.inspect.watching import children_here, enqueued_below
 from penstock.storage.repair import control
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["cancel", "job", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
+__all__ = ["cancel", "children", "job", "job_page", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
 
 MOST_LISTED = 10_000
+MOST_CHILDREN = 1_000
 PAST = {"cancel": "cancelled", "retry": "retried", "purge": "purged"}
 _WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
-def job(databases: Databases, job_id: int | str, *, waits: bool = False) -> Job:
-    """One job, or NotFound. `waits`: for its shard, where that is down."""
+def job(databases: Databases, job_id: int | str, *, waits: bool = False, scope: JobScope | None = None) -> Job:
+    """One job, or NotFound, also where it is outside of a scope. `waits`: for its shard, where that is down."""
     id_ = checked_job_id(job_id)
-    return at_job(databases, id_, lambda connection: find_job(connection, id_), waits=waits)
+    return at_job(databases, id_, lambda connection: find_job(connection, id_, scope), waits=waits)
+
+
+def children(databases: Databases, job_id: int | str, scope: JobScope | None = None) -> list[int]:
+    """The jobs that wait for a job, on whichever shard, the newest first; a thousand of them at most."""
+    id_ = checked_job_id(job_id)
+    found = ask_everywhere(databases, lambda connection: children_here(connection, id_, MOST_CHILDREN))
+    ids = {each.id for here in found for each in here if scope is None or scope.has(each.queue, each.tenant)}
+    return sorted(ids, reverse=True)[:MOST_CHILDREN]
 
 
 def jobs(
@@ -50,10 +63,24 @@ def jobs(
     """Jobs, newest first: by id, over all shards. A filter that matches little is looked for among the newest 50,000
     of each shard below `before` only.
     """
-    checked_count("limit", limit, most=MOST_LISTED)
-    upper = None if before is None else checked_job_id(before, "before")
-    selection = _selection(databases, filters)
-    return _newest(list(ask_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))), limit)
+    found, floor = _listed(_list(databases, filters, limit, before))
+    # Where all of what was found lies below what some shard has looked at, it is given all the same.
+    return ([each for each in found if each.id >= floor] or found)[:limit]
+
+
+def job_page(
+    databases: Databases, filters: JobFilters = ANY_JOB, *, limit: int = 100, before: int | str | None = None
+) -> JobPage:
+    """The same, and where to go on: down to where all shards have looked, so that whoever goes on misses nothing."""
+    answers = _list(databases, filters, limit, before)
+    found, floor = _listed(answers)
+    shown = [each for each in found if each.id >= floor][:limit]
+    next_, searched_to = floor or None, None
+    if len(shown) == limit:
+        next_, searched_to = shown[-1].id, shown[-1].enqueued_at
+    elif floor:
+        searched_to = _enqueued_below(databases, floor)
+    return JobPage(jobs=shown, next=next_, searched_to=searched_to, unavailable=unavailable(answers))
 
 
 def cancel(
@@ -122,7 +149,7 @@ def retry(
 
 
 def _retry_edited(databases: Databases, id_: int, raw: bytes) -> State:
-    author, is_asked = editor(), False
+    author, is_asked = current_actor().name, False
 
     def act(connection: Connection) -> State:
         nonlocal is_asked
@@ -170,14 +197,25 @@ def resume(databases: Databases, queue: str) -> None:
     databases.change(lambda connection: set_paused(connection, queue, False))
 
 
-def _newest(found: Sequence[Listed], limit: int) -> list[Job]:
-    """The newest of what several shards listed, down to where all of them have looked: whoever asks for the next page
-    misses nothing. Where that is nothing at all, what was found.
-    """
-    jobs = {each.id: each for listed in found for each in listed.jobs}
-    floor = max((listed.floor for listed in found if listed.floor is not None), default=0)
-    newest = sorted(jobs, reverse=True)
-    return [jobs[id_] for id_ in ([id_ for id_ in newest if id_ >= floor] or newest)[:limit]]
+def _list(databases: Databases, filters: JobFilters, limit: int, before: int | str | None) -> Answers[Listed]:
+    checked_count("limit", limit, most=MOST_LISTED)
+    upper = None if before is None else checked_job_id(before, "before")
+    selection = _selection(databases, filters)
+    return ask_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))
+
+
+def _listed(answers: Answers[Listed]) -> tuple[list[Job], int]:
+    """What several shards listed, the newest first, and the id down to which all of them have looked; 0: to the end."""
+    found = {each.id: each for listed in answers for each in listed.jobs}
+    floor = max((listed.floor for listed in answers if listed.floor is not None), default=0)
+    return [found[id_] for id_ in sorted(found, reverse=True)], floor
+
+
+def _enqueued_below(databases: Databases, id_: int) -> datetime | None:
+    """When the jobs were enqueued that a search has come to; None where their shard has gone since."""
+    with suppress(PartitionUnavailable, NotFound):
+        return databases.ask(databases.of_job(id_), lambda c: enqueued_below(c, id_), writes=False)
+    return None
 
 
 def _is_one(job_id: object, preview: bool, filters: JobFilters) -> bool:

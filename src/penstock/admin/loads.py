@@ -5,7 +5,7 @@ A load has a part on each shard that it wrote to; together they are the load.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -24,19 +24,23 @@ __all__ = ["cancel_load", "loads", "pause_load", "resume_load"]
 MOST_LISTED = 1_000
 
 
-def loads(databases: Databases, limit: int = 100) -> list[Load]:
-    """The newest loads."""
+def loads(databases: Databases, limit: int = 100, names: Sequence[str] | None = None) -> list[Load]:
+    """The newest loads, or those of these names that there are."""
     checked_count("limit", limit, most=MOST_LISTED)
-    made: dict[str, datetime] = {}
-    for each in ask_everywhere(databases, lambda connection: storage.newest_loads(connection, limit)):
-        for name, created_at in each:
-            made[name] = max(made.get(name, created_at), created_at)
-    names = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
+    names = _newest(databases, limit) if names is None else [checked_name("load", name) for name in names]
     shares: dict[str, list[storage.LoadShare]] = {name: [] for name in names}
     for found in databases.each(lambda connection: storage.read_loads(connection, names)) if names else ():
         for share in found:
             shares[share.name].append(share)
     return [storage.whole_load(found) for found in shares.values() if found]
+
+
+def _newest(databases: Databases, limit: int) -> list[str]:
+    made: dict[str, datetime] = {}
+    for each in ask_everywhere(databases, lambda connection: storage.newest_loads(connection, limit)):
+        for name, created_at in each:
+            made[name] = max(made.get(name, created_at), created_at)
+    return sorted(made, key=lambda name: made[name], reverse=True)[:limit]
 
 
 def pause_load(databases: Databases, name: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock import admin
+from penstock.app.auditing import begin_record
 from penstock.app.calls import Bounded
 from penstock.app.connecting import Connecting
 from penstock.app.declarations import Declarations
@@ -32,7 +33,7 @@ class Access:
 
     @property
     def databases(self) -> Databases:
-        """Every database, with everything declared so far written down."""
+        """Every database, with everything declared so far written down, and the act for which they are wanted."""
         if self.testing is not None:
             raise PenstockError("app.testing() keeps jobs in memory, without a database: ask the object it gave you")
         databases = self.connecting.databases()
@@ -41,6 +42,7 @@ class Access:
         if call is not None:
             # What was declared before is not what the call is for.
             call.may_have_written = False
+        begin_record(databases)
         return databases
 
     def begin_call(
@@ -74,8 +76,7 @@ class Access:
 
     def add_shard(self, url: str) -> int:
         """Make an empty database a further shard; its number."""
-        self.declarations.write_declarations()
-        return self.connecting.add(url)
+        return self.connecting.add(self.databases, url)
 
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""

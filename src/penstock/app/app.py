@@ -7,9 +7,9 @@ call. An app may be used from any number of threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -22,40 +22,52 @@ from penstock.app.inputs import (
     Filters,
     FiltersInQueue,
     Limits,
+    QueueOptions,
     check_app_options,
+    check_limits,
+    checked_args,
     checked_filters,
+    checked_queues,
     checked_retention,
     name_of,
+    scope_of,
 )
 from penstock.app.results import wait_for_result, wait_for_result_async
-from penstock.app.sending import AppSender
+from penstock.app.sending import AppSender, open_traced_sender
 from penstock.app.working import Workers
 from penstock.client.call_in_thread import call_in_thread
-from penstock.client.pending import PendingJob
+from penstock.client.options import Options
+from penstock.client.pending import PendingJob, prepare
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.model import (
+    AuditEntry,
     BlockedKey,
     Cron,
     Drain,
     Explanation,
+    History,
     Job,
+    JobPage,
     Load,
     QueueDefinition,
     Resize,
     Shard,
     State,
     Stats,
+    Token,
     WorkerInfo,
 )
-from penstock.model.checks import checked_concurrency, checked_count, checked_seconds
+from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
 from penstock.model.wrong_calls import explain_wrong_calls
+from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
 from penstock.storage import Database
 from penstock.storage.connection.urls import plain_url
 from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Manager
+from penstock.task.undeclared import undeclared
 from penstock.worker import Event, EventName, Worked
 
 __all__ = ["App"]
@@ -71,10 +83,11 @@ class App:
     none a call that only reads is refused, and any other creates it in this folder and says so in the log;
     `embedded=False` forbids embedded servers. `lease` is how many seconds a worker may be
     silent before it counts as dead, `request_timeout` how long an enqueue keeps trying, `retention` how many days
-    ended jobs are kept, by final state; `imports` names modules that hold tasks. Settings of the database that could
-    lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant. `pooled` says whether the
-    database is behind a transaction pooler; without it that is found out. `schema` is where in the database all of it
-    lies: with two of them, two environments live in one database.
+    ended jobs are kept, by final state, and what stands in the audit; `imports` names modules that hold tasks. Settings
+    of the database that could lose acknowledged jobs are refused, unless `accept_data_loss` says that this is meant.
+    `pooled` says whether the database is behind a transaction pooler; without it that is found out. `schema` is where
+    in the database all of it lies: with two of them, two environments live in one database. With `tracing` what is
+    enqueued and run is in spans of OpenTelemetry, and a job carries the trace context of the call that made it.
     """
 
     @explain_wrong_calls
@@ -93,8 +106,9 @@ class App:
         accept_data_loss: bool = False,
         pooled: bool | None = None,
         schema: str = "penstock",
+        tracing: bool = False,
     ) -> None:
-        check_app_options(imports, accept_data_loss, pooled)
+        check_app_options(imports, accept_data_loss, pooled, tracing)
         self._lease_seconds = checked_seconds("lease", lease)
         self._retention = checked_retention(retention)
         self.imports = tuple(imports)
@@ -113,7 +127,7 @@ class App:
         self._declarations = Declarations(self._connecting.databases, self._connecting.learn)
         self._access = Access(self._connecting, self._declarations)
         # What tasks and queues send jobs by; not for users.
-        self.sender = AppSender(self._access)
+        self.sender = open_traced_sender(self._access) if tracing else AppSender(self._access)
         self._workers = Workers(self._access, self.imports, self._lease_seconds, self._retention)
 
     # Declaring
@@ -169,6 +183,16 @@ class App:
         )
         return self._declarations.declare(definition, Queue(definition, self.sender))
 
+    @change_in_steps
+    def set_queue(self, name: str, **options: Unpack[QueueOptions]) -> bool:
+        """Make a queue, or change one that there is; whether it is new. It is written at once, and not declared here.
+
+        The options are those of `queue`. Those that are left out stay as they are, None takes one away; another number
+        of `partitions` is a `resize`. What a queue keeps for its life, such as its order, is refused where it differs.
+        """
+        given: dict[str, Any] = dict(options)
+        return self._declarations.set_queue(self.databases, name, given.pop("partitions", None), given)
+
     @property
     def tasks(self) -> dict[str, dict[str, TaskDefinition]]:
         """The tasks declared on this app, by queue and name."""
@@ -186,6 +210,31 @@ class App:
     ) -> None:
         """Enqueue a job of a task by the calendar. A declaration: the next call that needs the database writes it."""
         self._declarations.declare_cron(name, expression, task, args, timezone)
+
+    @change
+    def set_cron(
+        self,
+        name: str,
+        expression: str,
+        queue: str | Queue,
+        task: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        key: str | bytes | int | None = None,
+        timezone: str = "UTC",
+    ) -> bool:
+        """Make a cron entry, or change one that there is; whether it is new. It is written at once, and not declared.
+
+        The task is given by name: where this app does not declare it, it may have any arguments.
+        """
+        definition = self.tasks.get(name_of(queue), {}).get(checked_name("task", task))
+        definition = undeclared(name_of(queue), task) if definition is None else definition
+        job = prepare(definition, checked_args(args), Options.checked(key=key))
+        Schedule(expression, timezone)
+        cron = admin.CronDefinition(
+            checked_name("name", name), expression, timezone, name_of(queue), task, job.args_json, job.key
+        )
+        return self._declarations.set_cron(self.databases, cron)
 
     @question
     def crons(self) -> list[Cron]:
@@ -293,9 +342,19 @@ class App:
         return admin.stats(self.databases, self._declarations.fresh_entry(name_of(queue)))
 
     @question
-    def queues(self) -> list[Stats]:
-        """Every queue the database knows, with its figures."""
-        return admin.all_stats(self.databases)
+    def queues(self, names: Collection[str] | None = None) -> list[Stats]:
+        """Every queue the database knows, with its figures; or those of these names that there are."""
+        return admin.all_stats(self.databases, names)
+
+    @question
+    def queue_names(self) -> list[str]:
+        """The names of the queues that the database knows, in order."""
+        return admin.queue_names(self.databases)
+
+    @question
+    def history(self, queue: str | Queue, minutes: int = 60) -> History:
+        """A queue's figures minute by minute, of the last so many minutes; they are kept for a day."""
+        return admin.history(self.databases, name_of(queue), minutes)
 
     @question
     def workers(self) -> list[WorkerInfo]:
@@ -303,9 +362,16 @@ class App:
         return admin.workers(self.databases)
 
     @question
-    def job(self, job_id: int | str) -> Job:
-        """One job."""
-        return admin.job(self.databases, job_id)
+    def job(self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None) -> Job:
+        """One job. With `queues` or a `tenant`, one that is not of them is as one that does not exist."""
+        return admin.job(self.databases, job_id, scope=scope_of(queues, tenant))
+
+    @question
+    def children(
+        self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[int]:
+        """The jobs that wait for a job, the newest first, a thousand at most; those of some queues or a tenant only."""
+        return admin.children(self.databases, job_id, scope_of(queues, tenant))
 
     @question
     def jobs(self, *, limit: int = 100, before: int | str | None = None, **filters: Unpack[Filters]) -> list[Job]:
@@ -314,9 +380,29 @@ class App:
         return admin.jobs(self.databases, chosen, limit=limit, before=before)
 
     @question
-    def explain(self, job_id: int | str) -> Explanation:
-        """Why a job is not running."""
-        return admin.explain(self.databases, job_id)
+    def job_page(self, *, limit: int = 100, before: int | str | None = None, **filters: Unpack[Filters]) -> JobPage:
+        """The same as `jobs`, and where to go on: of a filter that matches little, it looks for about a second."""
+        chosen = checked_filters(filters, "app.job_page", "limit", "before")
+        return admin.job_page(self.databases, chosen, limit=limit, before=before)
+
+    @question
+    def explain(
+        self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> Explanation:
+        """Why a job is not running. `queues` and `tenant` are as those of `job`."""
+        return admin.explain(self.databases, job_id, scope=scope_of(queues, tenant))
+
+    @question
+    def ended_jobs(self, ids: Collection[int]) -> set[int]:
+        """Those of these jobs that have ended, for whoever waits for many; look at each, for one may be on its way."""
+        return admin.ended_jobs(self.databases, ids)
+
+    @question
+    def dead_letters(
+        self, seen: Mapping[int, admin.DeadLettersSeen], since: datetime | None = None
+    ) -> admin.DeadLetters:
+        """Dead letters since a look, for whoever watches."""
+        return admin.dead_letters(self.databases, seen, since)
 
     @question
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
@@ -324,9 +410,9 @@ class App:
         return admin.blocked_keys(self.databases, name_of(queue))
 
     @question
-    def loads(self, limit: int = 100) -> list[Load]:
-        """The newest loads, and how far their jobs are."""
-        return admin.loads(self.databases, limit=limit)
+    def loads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
+        """The newest loads, and how far their jobs are; or those of these names that there are."""
+        return admin.loads(self.databases, limit, names)
 
     @change_in_steps
     def pause_load(self, name: str) -> None:
@@ -446,7 +532,9 @@ class App:
         `max_wait`, as in `queue`; None takes one away. A raised limit starts what waits for it at once; a lowered one
         lets what runs end, and starts nothing until then.
         """
-        self._declarations.change_limits(name_of(queue), limits)
+        name = name_of(queue)
+        check_limits(name, limits)
+        self._declarations.change_limits(self.databases, name, limits)
 
     @change_in_steps
     def resize(self, queue: str | Queue, *, partitions: int) -> Resize:
@@ -469,6 +557,56 @@ class App:
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
         """Let a halted key go on; its dead letter stays where it is."""
         admin.release(self.databases, name_of(queue), key)
+
+    # Who may come in, and who did what
+
+    @change
+    def create_token(
+        self,
+        name: str,
+        *,
+        role: Literal["read", "produce", "work", "admin"],
+        queues: Sequence[str | Queue] | None = None,
+        tenant: str | None = None,
+        expires: float | timedelta | datetime | None = None,
+        hides_args: bool = False,
+    ) -> str:
+        """Make a token by which a program comes in over HTTP, and give its secret, which is told this once only.
+
+        `role` is what its bearer may do: "read", "produce", "work", or "admin", which is all. `queues` keeps it to
+        some, `tenant` to the jobs of one (with "read" and "produce" only). It `expires` after so many seconds, or at a
+        time. With `hides_args` its bearer sees no arguments or results of jobs.
+        """
+        new = admin.check_token(name, role, checked_queues(queues), tenant, expires, hides_args)
+        return admin.create_token(self.databases, new)
+
+    @change
+    def revoke_token(self, name: str) -> None:
+        """Let nobody in any more by a token, within a second; one that is revoked stays so.
+
+        A shard that does not answer is an error after the others have heard it: what any of them knows counts for all.
+        """
+        admin.revoke_token(self.databases, name)
+
+    @question
+    def tokens(self) -> list[Token]:
+        """Every token there ever was, the newest first, without their secrets."""
+        return admin.tokens(self.databases)
+
+    @question
+    def audit(
+        self,
+        limit: int = 100,
+        before: int | str | None = None,
+        *,
+        actor: str | None = None,
+        act: str | None = None,
+        target: str | None = None,
+    ) -> list[AuditEntry]:
+        """Who did what: the newest entries over all shards, or those below the id `before`; by whom, of which act, on
+        what.
+        """
+        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target)
 
     # The app itself
 
@@ -499,6 +637,11 @@ class App:
         return plain_url(self.url)
 
     @property
+    def shared_duties(self) -> list[Callable[[], None]]:
+        """What whoever keeps house for this app, a worker or a server, does for it now and then."""
+        return [self._connecting.learn, self._declarations.write_rest]
+
+    @property
     def is_embedded(self) -> bool:
         """Whether its databases are embedded servers."""
         return self._connecting.is_embedded
@@ -519,7 +662,7 @@ class App:
 
     @property
     def retention(self) -> dict[str, float]:
-        """How many days ended jobs are kept, by final state."""
+        """How many days ended jobs are kept, by final state, and by `audit` what stands there."""
         return dict(self._retention)
 
     @property
@@ -575,13 +718,17 @@ class App:
         """`stats` for coroutines."""
         return await call_in_thread(lambda: self.stats(queue), self.request_timeout)
 
-    async def aloads(self, limit: int = 100) -> list[Load]:
-        """`loads` for coroutines."""
-        return await call_in_thread(lambda: self.loads(limit), self.request_timeout)
+    async def ahistory(self, queue: str | Queue, minutes: int = 60) -> History:
+        """`history` for coroutines."""
+        return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
 
-    async def ajob(self, job_id: int | str) -> Job:
+    async def aloads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
+        """`loads` for coroutines."""
+        return await call_in_thread(lambda: self.loads(limit, names=names), self.request_timeout)
+
+    async def ajob(self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None) -> Job:
         """`job` for coroutines."""
-        return await call_in_thread(lambda: self.job(job_id), self.request_timeout)
+        return await call_in_thread(lambda: self.job(job_id, queues=queues, tenant=tenant), self.request_timeout)
 
     async def aretry(self, job_id: int | str, *, args: Mapping[str, Any] | None = None) -> State:
         """`retry` of one job, for coroutines."""
@@ -593,9 +740,15 @@ class App:
         """`jobs` for coroutines."""
         return await call_in_thread(lambda: self.jobs(limit=limit, before=before, **filters), self.request_timeout)
 
-    async def aqueues(self) -> list[Stats]:
+    async def ajob_page(
+        self, *, limit: int = 100, before: int | str | None = None, **filters: Unpack[Filters]
+    ) -> JobPage:
+        """`job_page` for coroutines."""
+        return await call_in_thread(lambda: self.job_page(limit=limit, before=before, **filters), self.request_timeout)
+
+    async def aqueues(self, names: Collection[str] | None = None) -> list[Stats]:
         """`queues` for coroutines."""
-        return await call_in_thread(lambda: self.queues(), self.request_timeout)
+        return await call_in_thread(lambda: self.queues(names), self.request_timeout)
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""
@@ -605,9 +758,11 @@ class App:
         """`crons` for coroutines."""
         return await call_in_thread(lambda: self.crons(), self.request_timeout)
 
-    async def aexplain(self, job_id: int | str) -> Explanation:
+    async def aexplain(
+        self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> Explanation:
         """`explain` for coroutines."""
-        return await call_in_thread(lambda: self.explain(job_id), self.request_timeout)
+        return await call_in_thread(lambda: self.explain(job_id, queues=queues, tenant=tenant), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""

@@ -1,7 +1,7 @@
 """The public calls of an app: each has a deadline from the moment it is made, and says what it may have changed.
 
 `question` only reads. `change` has its time as a whole. `change_in_steps` works through many jobs, or over all shards:
-each of its steps has that time.
+each of its steps has that time. Changes are acts, which are entered in the audit (`auditing`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 
+from penstock.app.auditing import audited, record_of
 from penstock.clock import system
 from penstock.deadline import Deadline, current_deadline, within
 from penstock.errors import PartitionUnavailable
@@ -52,9 +53,14 @@ def _bounded(function: Callable[P, T], *, is_change: bool, is_in_steps: bool = F
         check_call(function, None, args, named)
         app = cast("Any", args[0])
         # A preview only looks.
-        creates = not named.get("preview", False)
-        with app._access.begin_call(is_change=is_change, is_in_steps=is_in_steps, creates=creates):
-            return function(*args, **named)
+        is_act = is_change and not named.get("preview", False)
+        with app._access.begin_call(is_change=is_change, is_in_steps=is_in_steps, creates=is_act):
+            if not is_act:
+                return function(*args, **named)
+            with audited(record_of(function, args, named)) as record:
+                done = function(*args, **named)
+            record.end("done", done)
+            return done
 
     return call
 

@@ -138,10 +138,9 @@ class Connecting:
             for database in joining.further_shards(databases, self._make_database):
                 databases.add(database)
 
-    def add(self, url: str) -> int:
-        """Make a database a further shard, with the schema; its number."""
+    def add(self, databases: Databases, url: str) -> int:
+        """Make a database a further shard of these, with the schema; its number."""
         with self._locked():
-            databases = self.databases()
             database = self._make_database(self._with_schema(checked_url(url)))
             self._refuse_data_loss(database, None)
             with without_deadline():

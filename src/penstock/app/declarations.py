@@ -11,19 +11,22 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
-from penstock.admin import CronDefinition, write_cron
+from penstock.admin import CronDefinition, has_cron, knows_cron, resize, write_cron
+from penstock.app.auditing import Record, audited
 from penstock.app.calls import locked
+from penstock.app.inputs import checked_args
 from penstock.client.task import Queue, Task
 from penstock.clock import system
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable, RequestTimeout
 from penstock.forking import renew_in_children
 from penstock.model import QueueDefinition, QueueRules, Resize
-from penstock.model.checks import MOST_CONCURRENCY, checked_count, checked_name, shown
-from penstock.model.queue import refuse_fixed_options
-from penstock.model.rules import LIVE_OPTIONS
+from penstock.model.checks import MOST_CONCURRENCY, MOST_PARTITIONS, checked_count, checked_name, shown
+from penstock.model.queue import USUAL_PARTITIONS, refuse_fixed_options
+from penstock.model.rules import LIVE_OPTIONS, options_of
+from penstock.model.wrong_calls import unknown_option
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
 from penstock.shards.permits import allot
@@ -103,12 +106,7 @@ class Declarations:
                 "task", f"a task is needed, not {type(task).__name__}; pass the function that @queue.task was put on"
             )
         Schedule(expression, timezone)
-        named = {} if args is None else args
-        if not isinstance(named, Mapping) or not all(isinstance(each, str) for each in named):
-            raise InvalidInput(
-                "args", f"a dict of the task's arguments by name is needed, not {shown(args)}; write {{'to': 'ada'}}"
-            )
-        job = task.job(**named)
+        job = task.job(**checked_args(args))
         cron = CronDefinition(
             checked_name("name", name), expression, timezone, task.queue, task.name, job.args_json, job.key
         )
@@ -222,14 +220,8 @@ class Declarations:
                 )
         return list(dict.fromkeys(names))
 
-    def change_limits(self, name: str, limits: Mapping[str, Any]) -> None:
+    def change_limits(self, databases: Databases, name: str, limits: Mapping[str, Any]) -> None:
         """Change a queue's limits in the database; each worker goes by them from its next claim on."""
-        refuse_fixed_options(name, limits)
-        if not limits:
-            options = f"{', '.join(LIVE_OPTIONS[:-1])} or {LIVE_OPTIONS[-1]}"
-            raise InvalidInput("limits", f"there is nothing to change: give {options}; None takes one away")
-        self.write_declarations()
-        databases = self._databases()
         databases.change(lambda connection: catalogue.set_limits(connection, name, limits))
         self._entries.pop(name, None)
         if limits.get("total_limit") is not None or limits.get("total_rate") is not None:
@@ -238,6 +230,36 @@ class Declarations:
             with suppress(PartitionUnavailable, RequestTimeout, NotFound):
                 entry = self.fresh_entry(name)
                 allot(databases, entry.id, entry.rules.limit)
+
+    def set_queue(self, databases: Databases, name: str, partitions: int | None, options: Mapping[str, Any]) -> bool:
+        """Make a queue, or change one to be so; whether it is new. What is not given stays."""
+        checked_name("queue", name)
+        there_are = ["partitions", "order", *options_of(QueueRules)]
+        for option in options:
+            if option not in there_are:
+                raise unknown_option("app.set_queue", option, there_are)
+        if not databases.read(lambda connection: catalogue.read_queues(connection, name)):
+            given = {option: value for option, value in options.items() if value is not None}
+            definition = QueueDefinition.of(name, USUAL_PARTITIONS if partitions is None else partitions, **given)
+            self._write_queue(definition)
+            return True
+        entry = self.fresh_entry(name)
+        if partitions is not None:
+            checked_count("partitions", partitions, most=MOST_PARTITIONS)
+        if fixed := entry.rules.fixed_differences(options):
+            refuse_fixed_options(name, fixed)
+        live = {option: value for option, value in options.items() if option in LIVE_OPTIONS}
+        if entry.rules.changed(name, live) != entry.rules:
+            self.change_limits(databases, name, live)
+        if partitions not in (None, entry.partition_count):
+            self.follow(resize(databases, name, partitions))
+        return False
+
+    def set_cron(self, databases: Databases, cron: CronDefinition) -> bool:
+        """Write an entry as it is to be; whether it is new."""
+        is_known = knows_cron(databases, cron.name)
+        write_cron(databases, cron)
+        return not is_known
 
     def forget(self) -> None:
         """Start anew: another database may come."""
@@ -264,7 +286,7 @@ class Declarations:
     def _write_cron(self, declared: CronDefinition) -> None:
         databases = self._databases()
         try:
-            write_cron(databases, declared)
+            self._write_new_cron(databases, declared)
         except PartitionUnavailable as error:
             if not databases.has_others(error.shard):
                 raise
@@ -272,14 +294,21 @@ class Declarations:
             log.warning("cron %r is not written yet: %s", declared.name, error)
             self._put_off.append(declared)
 
+    def _write_new_cron(self, databases: Databases, declared: CronDefinition) -> None:
+        if not has_cron(databases, declared):
+            told = {"expression": declared.expression, "timezone": declared.timezone}
+            told |= {"queue": declared.queue, "task": declared.task}
+            with audited(Record("cron", declared.name, told)) as record:
+                record.begin(databases)
+                write_cron(databases, declared)
+                record.end("done")
+
     def _write_queue(self, declared: QueueDefinition) -> None:
         databases = self._databases()
         # One that exists needs no change, and so not the shard that leads.
-        down = [database.shard for database in databases if database.breaker.is_down]
-        entry = databases.ensure(
-            lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None),
-            lambda connection: catalogue.declare_queue(connection, declared, down),
-        )
+        entry = databases.read(lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None))
+        if entry is None:
+            entry = self._create_queue(databases, declared)
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
             raise InvalidInput(
@@ -291,6 +320,15 @@ class Declarations:
             log.warning(
                 "queue %r is declared here with %s: the database's value is used", declared.name, ", ".join(different)
             )
+
+    def _create_queue(self, databases: Databases, declared: QueueDefinition) -> QueueEntry:
+        rules = {name: value for name, value in asdict(declared.rules).items() if value not in (None, False)}
+        with audited(Record("queue", declared.name, {"partitions": declared.partitions, **rules})) as record:
+            record.begin(databases)
+            down = [database.shard for database in databases if database.breaker.is_down]
+            entry = databases.change(lambda connection: catalogue.declare_queue(connection, declared, down))
+            record.end("done")
+            return entry
 
 
 def _declared_twice(what: str, name: str, first: Any, second: Any) -> InvalidInput:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from penstock.app.calls import Bounded
 from penstock.client.call_in_thread import call_in_thread
 from penstock.client.pending import PendingJob, PendingRows, is_bound
 from penstock.client.producer import Producer
-from penstock.errors import InvalidInput, PartitionUnavailable, RequestTimeout
+from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, RequestTimeout
 from penstock.forking import renew_in_children
 from penstock.model.checks import checked_seconds
 from penstock.storage.connection.callers_transaction import is_async
@@ -20,7 +21,7 @@ from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Middleware
 from penstock.worker import refuse_in_main_import
 
-__all__ = ["AppSender"]
+__all__ = ["AppSender", "open_traced_sender"]
 
 
 class AppSender:
@@ -77,11 +78,11 @@ class AppSender:
         producer = self.producer
         if producer is not None and self._access.testing is None and not self._access.declarations.has_unwritten:
             refuse_in_main_import("enqueue")
-            return producer.enqueue_from_loop(rows, partial(self.send_rows, rows))
+            return producer.enqueue_from_loop(rows, partial(AppSender.send_rows, self, rows))
         # What it takes to begin, such as connecting, is waited for in a thread.
         timeout = rows.options.request_timeout
         seconds = self.request_timeout if timeout is None else timeout
-        return call_in_thread(lambda: self.send_rows(rows)[0], seconds)
+        return call_in_thread(lambda: AppSender.send_rows(self, rows)[0], seconds)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write jobs inside an asynchronous caller's transaction; their ids."""
@@ -90,6 +91,10 @@ class AppSender:
         refuse_in_main_import("enqueue")
         producer = await asyncio.to_thread(self._open_producer)
         return await producer.enqueue_in_async(jobs, connection)
+
+    def trace_load(self, queue: str) -> AbstractContextManager[Mapping[str, str]]:
+        """Be within a load; gives the trace context that is stored with it, of which there is none here."""
+        return nullcontext({})
 
     def close(self) -> None:
         """Let the producer go, and its threads with it."""
@@ -127,6 +132,19 @@ class AppSender:
             declarations = self._access.declarations
             producer = self.producer = Producer(databases, declarations.entry, declarations.fresh_entry)
         return producer
+
+
+def open_traced_sender(access: Access) -> AppSender:
+    """One that traces. OpenTelemetry is imported here, and nowhere where nobody traces."""
+    try:
+        from penstock.app.traced_sender import TracedSender
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise PenstockError(
+            "tracing=True needs OpenTelemetry, which is not installed: pip install 'penstock-queue[trace]'"
+        ) from None
+    return TracedSender(access)
 
 
 def _check_pending(jobs: object) -> list[PendingJob]:

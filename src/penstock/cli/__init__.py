@@ -3,13 +3,13 @@
 program     the commands by name, and what becomes of an error: one line, and an exit code
 app_target  from MODULE:APP or a URL to an app that answers
 shared_options   arguments and options that several commands take
-up, work, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
+up, work, serve, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
+tokens, audit    who may come in, and who did what
 spark       Spark for the commands that need it, and how far it is
 task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them
 help_page   what the help says of options
 terminal    what is printed, as tables, as plain lines or as JSON
-json_record      a value as JSON has it
 process_exit     how a process ends though a handler of it does not
 
 Exit codes: 0 done, 1 refused, 2 wrong use, 75 a worker is stuck, 130 interrupted.

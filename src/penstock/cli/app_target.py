@@ -13,6 +13,7 @@ from types import ModuleType
 
 import typer
 
+from penstock.admin import left_out
 from penstock.app import App
 from penstock.cli.terminal import warn
 from penstock.deadline import within
@@ -95,7 +96,7 @@ def check_tasks(app: App, queues: Sequence[str]) -> None:
 
 def unavailable(app: App) -> list[str]:
     """The names of the shards that are known not to answer."""
-    return [str(each.shard) for each in app.unchecked_databases if each.breaker.is_down or each.is_left_out]
+    return left_out(app.unchecked_databases)
 
 
 @contextmanager

@@ -8,10 +8,10 @@ import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.help_page import Command, Group
-from penstock.cli.json_record import cron_record
 from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago
+from penstock.model.records import record
 
 __all__ = ["crons"]
 
@@ -29,7 +29,7 @@ def list_crons(context: typer.Context, url: Url = None, as_json: AsJson = False)
         found = app.crons()
         missing = unavailable(app)
     if as_json:
-        show_json({"crons": [cron_record(each) for each in found], "unavailable": missing})
+        show_json({"crons": record(found), "unavailable": missing})
         return
     if not found:
         say("there is no cron entry: declare one with app.cron(...)")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.json_record import blocked_key_record
 from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago
 from penstock.model import Resize
+from penstock.model.records import record
 
 __all__ = ["blocked_keys", "release", "resize", "show_progress"]
 
@@ -25,7 +24,7 @@ def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> 
         found = app.blocked_keys(queue)
         missing = unavailable(app)
     if as_json:
-        show_json({"keys": [blocked_key_record(each) for each in found], "unavailable": missing})
+        show_json({"keys": record(found), "unavailable": missing})
         return
     if not found:
         say(f"no key of queue {queue!r} is blocked")
@@ -66,7 +65,7 @@ def resize(
 def show_progress(done: Resize, said: str, as_json: bool) -> None:
     """What was done to the partitions of a queue, and what drains still."""
     if as_json:
-        show_json(asdict(done) | {"draining": [{"partition": name, "jobs": jobs} for name, jobs in done.draining]})
+        show_json(record(done))
         return
     say(said)
     if done.draining:

@@ -12,6 +12,7 @@ from penstock.cli.shared_options import AppOption, AsJson, Reason, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago
+from penstock.model.records import record
 
 __all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
 
@@ -85,7 +86,7 @@ def loads(
         found = app.loads(limit=limit)
         missing = unavailable(app)
     if as_json:
-        show_json({"loads": [asdict(each) for each in found], "unavailable": missing})
+        show_json({"loads": record(found), "unavailable": missing})
         return
     if not found:
         say("there are no loads")

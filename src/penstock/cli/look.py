@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
-from penstock.cli.json_record import explanation_record, job_record, worker_record
 from penstock.cli.shared_options import (
     AsJson,
     CreatedBy,
@@ -29,6 +28,7 @@ from penstock.cli.shared_options import (
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.cli.times import ago, instant
 from penstock.model import Job, PartitionStats, QueueRules, State, Stats
+from penstock.model.records import record
 
 __all__ = ["explain", "job", "jobs", "stats", "workers"]
 
@@ -56,7 +56,7 @@ def stats(
         if queue is not None:
             figures = app.stats(queue)
             if as_json:
-                show_json(asdict(figures))
+                show_json(record(figures))
                 return
             columns = [
                 Column("partition", is_cut=True),
@@ -73,7 +73,7 @@ def stats(
             return
         every = app.queues()
     if as_json:
-        show_json([asdict(figures) for figures in every])
+        show_json(record(every))
     elif not every:
         say("there is no queue yet: declare one with app.queue(...), then enqueue or work")
     else:
@@ -138,7 +138,7 @@ def jobs(
         found = app.jobs(limit=limit, before=before, **filters)
         missing = unavailable(app)
     if as_json:
-        show_json({"jobs": [job_record(each) for each in found], "unavailable": missing})
+        show_json({"jobs": record(found), "unavailable": missing})
         return
     if not found:
         say("no such jobs")
@@ -166,7 +166,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
     with open_answering_app(url) as app:
         found = app.job(job_id)
     if as_json:
-        show_json(job_record(found))
+        show_json(record(found))
         return
     show_facts(
         {
@@ -184,6 +184,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "created by": found.created_by,
             "idempotency key": found.idempotency_key,
             "load": found.load,
+            "trace": found.traceparent,
             "enqueued": instant(found.enqueued_at),
             "due": instant(found.run_at),
             "started": instant(found.started_at),
@@ -207,7 +208,7 @@ def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
     with open_answering_app(url) as app:
         found = app.explain(job_id)
     if as_json:
-        show_json(explanation_record(found))
+        show_json(record(found))
     else:
         say(f"job {found.job_id}: {found.reason}")
 
@@ -218,7 +219,7 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
         found = app.workers()
         missing = unavailable(app)
     if as_json:
-        show_json({"workers": [worker_record(each) for each in found], "unavailable": missing})
+        show_json({"workers": record(found), "unavailable": missing})
         return
     if not found:
         say("no worker is alive: penstock work MODULE:APP starts one")

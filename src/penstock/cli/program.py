@@ -8,11 +8,13 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import analyse, change, crons, enqueue, keys, lake, load, look, schema, serve, shards, up, work
+from penstock.acting import Actor, acting_as, current_actor
+from penstock.cli import analyse, audit, change, crons, enqueue, keys, lake, load, look, schema, serve, shards, up, work
 from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
 from penstock.cli.terminal import complain, say, show_json
+from penstock.cli.tokens import tokens
 from penstock.errors import PenstockError, WorkerStuck
 from penstock.version import __version__
 from penstock.visible import visible
@@ -30,7 +32,7 @@ program = typer.Typer(
 
 COMMANDS = {
     "Run": (up.up, work.work, serve.serve, enqueue.enqueue),
-    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, keys.blocked_keys),
+    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, keys.blocked_keys, audit.audit),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
     "Lake": (lake.archive, lake.replay),
@@ -53,6 +55,7 @@ def version(as_json: AsJson = False) -> None:
 for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
     for function in functions:
         program.command(function.__name__.replace("_", "-"), cls=Command, rich_help_panel=panel)(function)
+program.add_typer(tokens, rich_help_panel="Database")
 program.add_typer(shards.shards, rich_help_panel="Database")
 program.add_typer(crons.crons, rich_help_panel="Calendar")
 
@@ -90,7 +93,8 @@ def run() -> NoReturn:
 
 def _exit_code() -> int:
     try:
-        code = program(prog_name="penstock", standalone_mode=False)
+        with acting_as(Actor(current_actor().name, "cli")):
+            code = program(prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except WorkerStuck as error:
         said, _, stack = str(error).partition("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from penstock.cli.keys import show_progress
 from penstock.cli.shared_options import AsJson, QueueName, Url
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.model import Shard
+from penstock.model.records import record
 
 __all__ = ["shards"]
 
@@ -27,7 +27,7 @@ def list_shards(context: typer.Context, url: Url = None, as_json: AsJson = False
     with open_answering_app(url) as app:
         found = app.shards
     if as_json:
-        show_json({"shards": [_record(each) for each in found]})
+        show_json({"shards": record(found)})
         return
     columns = [
         Column("shard", "right"),
@@ -86,7 +86,7 @@ def drain(
     with open_answering_app(url) as app:
         done = app.drain_shard(shard)
     if as_json:
-        show_json(asdict(done))
+        show_json(record(done))
         return
     if done.state == "drained":
         say(f"shard {done.shard} is drained: its database may be taken away, with the history of what ended there")
@@ -101,8 +101,3 @@ def _row(shard: Shard) -> list[str]:
     counts = (shard.partitions, shard.queued, shard.running)
     figures = [f"{count:,}" if is_known else "?" for count in counts]
     return [shard.name, shard.address, shard.health, shard.state, *figures]
-
-
-def _record(shard: Shard) -> dict[str, object]:
-    """Without its URL, which holds a password."""
-    return {name: value for name, value in asdict(shard).items() if name != "url"}

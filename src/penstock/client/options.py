@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from penstock.model.checks import (
     checked_unique_key,
     key_to_bytes,
 )
+from penstock.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
     from penstock.client.pending import PendingJob
@@ -49,6 +50,11 @@ class Options:
     def is_plain(self) -> bool:
         """Whether a call of one job with them stands by itself: it names no other job, and no caller's transaction."""
         return self.idempotency_key is None and self.unique is None and not self.after and self.connection is None
+
+    def with_trace(self, trace: Mapping[str, str]) -> Options:
+        """The same for a job that continues this trace (see `checked_trace`); one that continues another keeps that."""
+        attributes = self.attributes or {}
+        return self if not trace or TRACEPARENT in attributes else replace(self, attributes={**attributes, **trace})
 
     @classmethod
     def checked(

@@ -19,6 +19,7 @@ from penstock.errors import InvalidInput, JobFailed, NotFound, PenstockError
 from penstock.model.checks import key_from_bytes
 from penstock.model.encoding import encode_result
 from penstock.model.job_state import FINAL, State
+from penstock.model.trace_context import TraceContext, trace_of
 from penstock.task.batch_arguments import BatchArguments, find_breach
 from penstock.task.batch_context import JobsContext
 from penstock.task.context import BatchContext, Context
@@ -75,6 +76,7 @@ class TestContext:
         attributes = job.pending.options.attributes or {}
         self.tags: list[str] = attributes.get("tags", [])
         self.tenant: str | None = attributes.get("tenant")
+        self.trace: TraceContext | None = trace_of(attributes)
         self.is_cancelled = False
         self.is_stopping = False
         self.reported: list[tuple[float | None, str | None]] = []

@@ -6,6 +6,7 @@ source         where the next jobs come from: plain_source claims, owned_source 
 owner          which jobs of the partitions that it owns start next; owned_partition is what it has read of one,
                and of very many partition_watch knows where to look
 leased_jobs    reading the jobs of new leases
+load_traces    the trace context of a load, for its jobs
 heartbeat      renews a holder's row
 throttled_log  the same warning at most once a minute
 

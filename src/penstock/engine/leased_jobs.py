@@ -6,21 +6,32 @@ A job that cannot be read is set aside, and costs the others nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from penstock.clock import system
-from penstock.engine.conversation import Conversation
+from penstock.engine.conversation import Holder
 from penstock.engine.source import Source
+from penstock.storage.connection.database import Connection
 from penstock.storage.connection.error_meaning import DatabaseError, is_about_data
 from penstock.storage.work.leases import Lease, Stored, read_jobs
 from penstock.storage.work.set_aside import leave_unread_out, set_unread_aside
 
-__all__ = ["read_leased"]
+__all__ = ["Asking", "read_leased"]
 
+T = TypeVar("T")
 log = logging.getLogger("penstock")
 
 
-def read_leased(conversation: Conversation, source: Source, leases: Sequence[Lease]) -> Stored:
+class Asking(Protocol):
+    """Who asks for a holder of leases what may be repeated: its conversation."""
+
+    @property
+    def holder(self) -> Holder: ...
+    def ask(self, act: Callable[[Connection], T]) -> T: ...
+
+
+def read_leased(conversation: Asking, source: Source, leases: Sequence[Lease]) -> Stored:
     """The jobs of these leases, by id. Of a lease only what could be read is left."""
     rows = Stored()
     rows.update(source.read_ahead(leases))
@@ -46,7 +57,7 @@ def _are_read(lease: Lease, rows: Stored) -> bool:
     return all(base + position in rows for position in lease.positions)
 
 
-def _set_aside(conversation: Conversation, source: Source, leases: Sequence[Lease], rows: Stored) -> None:
+def _set_aside(conversation: Asking, source: Source, leases: Sequence[Lease], rows: Stored) -> None:
     partition_of = {lease.range: lease.partition_id for lease in leases}
     worker, name = conversation.holder
     try:

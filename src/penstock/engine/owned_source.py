@@ -112,6 +112,22 @@ class OwnedSource:
     def give_up(self, connection: Connection, partitions: Sequence[int]) -> None:
         self._owner.give_up(connection, self._worker, partitions)
 
+    def owns_of(self, queue: int) -> bool:
+        """Whether some partition of a queue is its owner's."""
+        return any(each.queue_id == queue for each in self._owner.ownerships)
+
+    def owns(self, partition: int) -> bool:
+        """Whether a partition is its owner's."""
+        return any(each.partition_id == partition for each in self._owner.ownerships)
+
+    def max_wait(self, partition: int) -> float | None:
+        """For how many seconds jobs of a partition may wait before they start."""
+        return self._owner.max_wait(partition)
+
+    def leave_queues(self, connection: Connection, queues: Container[int]) -> None:
+        """Let others have the partitions of these queues, and have a share of them no more."""
+        self._owner.leave_queues(connection, self._worker, queues)
+
     @property
     def must_leave(self) -> bool:
         return not self._owner.has_left

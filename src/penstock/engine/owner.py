@@ -47,6 +47,8 @@ NEWS_SECONDS = 0.05
 # How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
 OTHERS_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
+# The same while jobs are leased to other holders, whose ends others may write.
+FAR_SECONDS = 0.25
 # A fair queue takes ahead only one job for so many that another queue would.
 FAIR_DIVISOR = 5
 # So many kinds of executors are told apart.
@@ -216,6 +218,17 @@ class Owner:
             for partition in given:
                 del self._partitions[partition]
 
+    def max_wait(self, partition_id: int) -> float | None:
+        """For how many seconds jobs of a partition may wait before they start; None: for any time."""
+        partition = self._partitions.get(partition_id)
+        return None if partition is None else partition.roster.rules.max_wait
+
+    def leave_queues(self, connection: Connection, worker: int, queues: Container[int]) -> None:
+        """Let others have the partitions of these queues, of which it takes no share any more."""
+        storage.leave_crews(connection, worker, [queue for queue in self._tasks if queue in queues])
+        partitions = [id_ for id_, each in self._partitions.items() if each.ownership.queue_id in queues]
+        self.give_up(connection, worker, partitions)
+
     def leave(self, connection: Connection, worker: int) -> None:
         """Let others have everything: this worker takes no share any more."""
         if not self.has_left:
@@ -312,7 +325,8 @@ class Owner:
 
     def _is_time_for_others(self, partition: OwnedPartition, now: float) -> bool:
         """Whether to see again what others do in a partition."""
-        return now - partition.others_at >= (OTHERS_SECONDS if partition.has_outside_holds else SWEEP_SECONDS)
+        seconds = FAR_SECONDS if partition.leased_to_others else SWEEP_SECONDS
+        return now - partition.others_at >= (OTHERS_SECONDS if partition.has_outside_holds else seconds)
 
     def stop_reading(self) -> None:
         """Do not hurry to read on: nothing more could be started."""
@@ -564,6 +578,8 @@ class Owner:
                 return 0.0
             if each.has_outside_holds:
                 patience = min(patience, OTHERS_SECONDS)
+            elif each.leased_to_others:
+                patience = min(patience, FAR_SECONDS)
             next_at = each.roster.next_at(now)
             if next_at is not None:
                 patience = min(patience, max(next_at - now, 0.001))
@@ -614,6 +630,8 @@ class Owner:
         ):
             # Somebody else wrote their ends, or rescued them from a holder that died. What became of them is not known:
             # the partition is read anew.
+            if self._suspect in partition.leased_to_others:
+                self._suspect = None
             self._read_anew(partition.ownership.partition_id)
             return
         partition.note_look(connection, seen, now)

@@ -1,16 +1,21 @@
 """What Penstock speaks of, as plain values.
 
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
-job_filters                     by what jobs are chosen
+job_filters, job_page           by what jobs are chosen; a page of them
+history, dead_letter            figures minute by minute; what watchers are told of a dead letter
+records                         what is read back, as JSON carries it
+token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
 stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
 cron, load, resize, shard, drain   these, as they are read back
+token, audit_entry              by what a program comes in that has no password; what somebody did
 catalogue_states                the states of shards, key maps and partitions, and every legal step
 handler_signals                 what a handler may say of its own job, by raising it
 checks                          the bounds of everything a user may hand in
 wrong_calls                     what is said to a call with an option that there is not, or without what it needs
 check                           what the doctor found
 encoding                        values as JSON
+trace_context                   where a job comes from, in a distributed trace
 unique_key                      what jobs that are unique while they wait have in common
 short_repr                      what a REPL shows of these
 error_text                      an exception as the text that is stored, with the lines of code that it came from
@@ -18,12 +23,15 @@ error_text                      an exception as the text that is stored, with th
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
 """
 
+from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
+from penstock.model.history import History, Minute
 from penstock.model.job import Edit, Failure, Job
+from penstock.model.job_page import JobPage
 from penstock.model.job_state import State
 from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
@@ -31,9 +39,12 @@ from penstock.model.resize import Resize
 from penstock.model.rules import QueueRules
 from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
+from penstock.model.token import Role, Token
+from penstock.model.trace_context import TraceContext
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
+    "AuditEntry",
     "BlockedKey",
     "Cron",
     "Discard",
@@ -42,16 +53,22 @@ __all__ = [
     "Edit",
     "Explanation",
     "Failure",
+    "History",
     "Job",
+    "JobPage",
     "Load",
+    "Minute",
     "PartitionStats",
     "QueueDefinition",
     "QueueRules",
     "Resize",
     "Retry",
+    "Role",
     "Shard",
     "Snooze",
     "State",
     "Stats",
+    "Token",
+    "TraceContext",
     "WorkerInfo",
 ]

@@ -38,6 +38,7 @@ __all__ = [
     "checked_count",
     "checked_days",
     "checked_delay",
+    "checked_entry_id",
     "checked_idempotency_key",
     "checked_job_id",
     "checked_name",
@@ -57,8 +58,10 @@ __all__ = [
 NAME_CHARACTERS = 200
 KEY_BYTES = 512
 IDEMPOTENCY_KEY_BYTES = 512
-# What unique jobs have in common is kept beside idempotency keys, and begins so.
-UNIQUE_PREFIX = "penstock.unique:"
+# What is kept beside idempotency keys and is none that a user chose begins so: what unique jobs have in common, and
+# keys in a space of their own.
+RESERVED_PREFIX = "penstock."
+UNIQUE_PREFIX = f"{RESERVED_PREFIX}unique:"
 ARGS_BYTES = 256 * 1024
 JOBS_A_CALL = 10_000
 HIGHEST_ID = 2**63 - 1
@@ -151,9 +154,9 @@ def checked_tags(value: object) -> list[str]:
 def checked_idempotency_key(value: object) -> str:
     """The text by which a repeated enqueue is known."""
     text = _checked_identifying_text("idempotency_key", value)
-    if text.startswith(UNIQUE_PREFIX):
+    if text.startswith(RESERVED_PREFIX):
         raise InvalidInput(
-            "idempotency_key", f"what begins with {UNIQUE_PREFIX!r} stands for unique jobs; choose another beginning"
+            "idempotency_key", f"what begins with {RESERVED_PREFIX!r} is Penstock's own; choose another beginning"
         )
     return text
 
@@ -243,11 +246,20 @@ def checked_concurrency(value: object) -> int:
 
 def checked_job_id(value: object, field: str = "job_id") -> int:
     """A job's id, as int or as its decimal text."""
+    return _checked_id(field, value, "a job; give what enqueue returned")
+
+
+def checked_entry_id(value: object, field: str = "before") -> int:
+    """The same of an entry of the audit."""
+    return _checked_id(field, value, "an entry; give that of one of app.audit()")
+
+
+def _checked_id(field: str, value: object, what: str) -> int:
     if isinstance(value, str) and 1 <= len(value) <= 19 and value.isascii() and value.isdecimal():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_ID:
         written = _shown_number(value) if isinstance(value, int) else shown(value)
-        raise InvalidInput(field, f"{written} is not the id of a job; give what enqueue returned, 1 to {HIGHEST_ID}")
+        raise InvalidInput(field, f"{written} is not the id of {what}, 1 to {HIGHEST_ID}")
     return int(value)
 
 

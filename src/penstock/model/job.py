@@ -9,7 +9,7 @@ from typing import Any
 from penstock.model.job_state import State
 from penstock.model.short_repr import ShortRepr
 
-__all__ = ["Edit", "Failure", "Job"]
+__all__ = ["Edit", "Failure", "Job", "JobDetail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -40,7 +40,8 @@ class Job(ShortRepr):
     `attempt` is the number of attempts counted so far; `worker` the one that runs it, or ran it last; `error` the
     text of the last failure, or why it was cancelled, discarded or has expired; `after` the parents it was enqueued
     behind; `run_at` when it is due, or what was asked for by `delay`, `run_at` or `reschedule`, where it does not wait
-    any more; `edits` its arguments of before, each with when and by whom they were changed, the oldest first.
+    any more; `edits` its arguments of before, each with when and by whom they were changed, the oldest first;
+    `traceparent` the trace context of the call that enqueued it, where that was sampled.
     """
 
     id: int
@@ -68,3 +69,11 @@ class Job(ShortRepr):
     progress: Any = None
     after: list[int] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobDetail(Job):
+    """A job with its `children`: those that wait for it."""
+
+    children: list[int] = field(default_factory=list)

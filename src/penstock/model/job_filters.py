@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, fields
 
-__all__ = ["ANY_JOB", "FILTERS", "JobFilters"]
+__all__ = ["ANY_JOB", "FILTERS", "JobFilters", "JobScope"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +28,15 @@ class JobFilters:
 
 ANY_JOB = JobFilters()
 FILTERS = tuple(each.name for each in fields(JobFilters))
+
+
+@dataclass(frozen=True, slots=True)
+class JobScope:
+    """Which jobs somebody may know of; None is any. One outside of it is to them as one that does not exist."""
+
+    queues: Set[str] | None = None
+    tenant: str | None = None
+
+    def has(self, queue: str, tenant: str | None) -> bool:
+        """Whether a job of that queue and tenant is one of these."""
+        return (self.queues is None or queue in self.queues) and self.tenant in (None, tenant)

@@ -165,6 +165,20 @@ class QueueRules:
             found[name] = f"{here} (the database has {there})"
         return found
 
+    def fixed_differences(self, given: Mapping[str, Any]) -> list[str]:
+        """The options among these that stay as the queue was declared, and were given otherwise."""
+        options, order = options_of(type(self)), given.get("order", self.order)
+        checked_choice("order", order, (None, "key"))
+        found = ["order"] if order != self.order else []
+        for name, value in given.items():
+            if name not in options or options[name].kind is Kind.LIVE:
+                continue
+            usual = 1 if name == "per_key" else options[name].usual
+            here = usual if value is None else options[name].check(name, value)
+            if here != (usual if getattr(self, name) is None else getattr(self, name)):
+                found.append(name)
+        return found
+
     def differences(self, stored: QueueRules) -> list[str]:
         """What else a declaration says otherwise than the database, whose word counts.
 

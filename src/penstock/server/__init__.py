@@ -5,7 +5,8 @@ Nothing here holds logic of its own: it calls the app, and what the app calls.
 application   a request comes in and is answered
 router        which operation a path and method mean
 operation     an operation, as router, guard and document read it; `operations` lists all of them
-guard         who calls: a token's bearer, or whoever sits at this machine; `caller`: what they may
+guard         who calls: a token's bearer, or whoever sits at this machine; `caller`: what they may;
+              `call_rates`: how often
 call          what a handler knows of the request it answers
 body          reading bodies, bounded
 values        what comes over HTTP as typed values
@@ -13,8 +14,16 @@ problem       what goes wrong, as an answer
 openapi       the document, made of the operations
 threads       where calls that block are made
 produce       enqueuing
+remote_work   workers in any language; `remote`: how a server acts for them
+load_bodies   loads as bodies; `body_pipe`: how they get to a thread; `loading`: what becomes of them
 serving       the server as a program; `processes`: several of one; `beside`: with a worker
 machine_token the token of whoever runs `penstock up`
+jobs          jobs to look at and to wait for; `job_acts`: to cancel, retry, reschedule
+job_filters   by what jobs are chosen
+queues        queues made, deleted and looked at; `queue_acts`: what is done to them
+loads, crons, shards, worker_list   these, as the app has them
+events        server-sent events; `feed`: the one reader behind them; `job_ends`: who waits for jobs to end
+narrowing     what a token for some queues or a tenant is shown
 """
 
 from penstock.app import App

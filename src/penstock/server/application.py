@@ -16,14 +16,17 @@ from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from penstock.acting import Actor, acting_as
 from penstock.app import App
 from penstock.errors import PenstockError
+from penstock.model.records import record
 from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
-from penstock.server.caller import check_may
-from penstock.server.guard import Guard, NoTokens
+from penstock.server.call_rates import CallRates
+from penstock.server.caller import Caller, check_may
+from penstock.server.guard import Guard
 from penstock.server.openapi import describe
-from penstock.server.operation import JSON, Answer, Operation
+from penstock.server.operation import EVENTS, JSON, Answer, Operation
 from penstock.server.operations import OPERATIONS
 from penstock.server.problem import ProblemError, problem_of, respond_with
 from penstock.server.router import Router, path_parts
@@ -44,7 +47,8 @@ class Application:
 
     def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
         self.services = Services(app)
-        self._guard = Guard(NoTokens(), is_local=is_local, machine_token=machine_token)
+        self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
+        self._rates = CallRates()
         self._router = Router(OPERATIONS)
         self._document: bytes | None = None
 
@@ -61,7 +65,7 @@ class Application:
 
     def begin_stop(self) -> None:
         """End what waits for something to happen: long polls and streams. On the event loop."""
-        self.services.stopping.set()
+        self.services.begin_stop()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -81,6 +85,8 @@ class Application:
         except PenstockError as error:
             problem = problem_of(error)
             extra = HEADERS | ({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {})
+            if isinstance(error, ProblemError) and error.ends_connection:
+                extra["Connection"] = "close"
             return respond_with(problem, extra)
         except ClientGone:
             return None
@@ -94,7 +100,8 @@ class Application:
         if parts[:2] != PREFIX:
             raise ProblemError("not-found", "there is nothing at this path; the API is at /api/v1/openapi.json")
         parts = parts[2:]
-        caller = await self.services.looking.run(lambda: self._guard.admit(scope, headers))
+        caller = await self._admit(scope, headers)
+        self._rates.count(caller)
         if parts == (b"openapi.json",) and scope["method"] == "GET":
             return self._describe()
         found = self._router.find(scope["method"], parts)
@@ -109,10 +116,14 @@ class Application:
             raise ProblemError("invalid-input", "there are no options here; leave the query out", field="query")
         if operation.body is not None:
             values["body"] = await _read_value(operation, receive, headers)
-        call = Call(self.services, caller, headers, receive)
-        if "call" in operation.takes:
-            values["call"] = call
-        return await self._carry_out(operation, values, receive)
+        values["call"] = Call(self.services, caller, headers, receive)
+        with acting_as(Actor(caller.name, "http", caller.address)):
+            return await self._carry_out(operation, values, receive)
+
+    async def _admit(self, scope: Scope, headers: Headers) -> Caller:
+        if self._guard.is_fresh:
+            return self._guard.admit(scope, headers)
+        return await self.services.looking.run(lambda: self._guard.admit(scope, headers))
 
     async def _carry_out(self, operation: Operation, values: dict[str, Any], receive: Receive) -> Response:
         values = {name: value for name, value in values.items() if name in operation.takes}
@@ -120,8 +131,11 @@ class Application:
             threads = self.services.producing if operation.pool == "produce" else self.services.looking
             return await threads.run(lambda: _respond_with(operation, operation.handler(**values)))
         if operation.body is None and "call" in operation.takes and operation.forms:
-            # It reads the body itself.
-            return _respond_with(operation, await operation.handler(**values))
+            # It reads the body itself, and may leave the rest of one that it refuses.
+            try:
+                return _respond_with(operation, await operation.handler(**values))
+            except PenstockError as error:
+                return respond_with(problem_of(error), HEADERS | {"Connection": "close"})
         return _respond_with(operation, await _unless_gone(operation.handler(**values), receive))
 
     def _describe(self) -> Response:
@@ -139,7 +153,9 @@ async def _read_value(operation: Operation, receive: Receive, headers: Headers) 
             field="Content-Type",
         )
     raw = await read_body(receive, headers, operation.most_bytes)
-    return raw if operation.body is bytes else decode_body(raw, operation.body)
+    if operation.body is bytes:
+        return raw
+    return decode_body(raw or b"{}" if not operation.needs_body else raw, operation.body)
 
 
 async def _unless_gone(handler: Awaitable[Any], receive: Receive) -> Any:
@@ -161,16 +177,30 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
+class EventResponse(StreamingResponse):
+    """An answer that goes on. What it took is given back when it ends, also where it never began."""
+
+    def __init__(self, stream: EventStream, headers: dict[str, str]) -> None:
+        super().__init__(stream.events, media_type=EVENTS, headers=headers)
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until there are no more, or the client has gone."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._stream.close()
+
+
 def _respond_with(operation: Operation, value: Any) -> Response:
     status, headers = operation.status, dict(HEADERS)
     if isinstance(value, EventStream):
-        headers = headers | {"X-Accel-Buffering": "no"}
-        return StreamingResponse(value.events, media_type="text/event-stream", headers=headers)
+        return EventResponse(value, headers | {"X-Accel-Buffering": "no"})
     if isinstance(value, Answer):
         status, headers, value = value.status, {**headers, **value.headers}, value.value
     if operation.answers.get(status, value) is None:
         return Response(status_code=status, headers=headers)
-    return Response(msgspec.json.encode(value), status, headers, JSON)
+    return Response(msgspec.json.encode(record(value)), status, headers, JSON)
 
 
 def _refuse_path(methods: tuple[str, ...]) -> Response:

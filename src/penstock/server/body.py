@@ -18,6 +18,12 @@ LONGEST_SILENCE_SECONDS = 30.0
 LONGEST_BODY_SECONDS = 60.0
 
 
+class BodyRefused(ProblemError):
+    """The body is not read to its end."""
+
+    ends_connection = True
+
+
 class ClientGone(Exception):
     """The client closed the connection before its body had come."""
 
@@ -35,7 +41,7 @@ async def read_body(receive: Receive, headers: Headers, most_bytes: int) -> byte
                 chunks.append(chunk)
             return b"".join(chunks)
     except TimeoutError:
-        raise ProblemError(
+        raise BodyRefused(
             "request-timeout",
             f"the body did not come within {LONGEST_BODY_SECONDS:g} s; nothing was done, send it again",
         ) from None
@@ -48,7 +54,7 @@ async def stream_body(receive: Receive) -> AsyncIterator[bytes]:
             async with asyncio.timeout(LONGEST_SILENCE_SECONDS):
                 message: Message = await receive()
         except TimeoutError:
-            raise ProblemError(
+            raise BodyRefused(
                 "request-timeout", f"nothing of the body came for {LONGEST_SILENCE_SECONDS:g} s; send it again"
             ) from None
         if message["type"] == "http.disconnect":
@@ -66,6 +72,6 @@ def _check_announced(headers: Headers, most_bytes: int) -> None:
 
 
 def _too_large(most_bytes: int) -> ProblemError:
-    return ProblemError(
+    return BodyRefused(
         "too-large", f"the body is larger than {most_bytes} bytes; send less at a time, or PUT it as a load"
     )

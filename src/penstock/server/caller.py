@@ -18,9 +18,9 @@ __all__ = ["Caller", "check_may"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """One request's. `token_name`: of its token; None: there was none, and none was needed."""
+    """One request's. `bearer` is the name of its token; None: there was none, and none was needed."""
 
-    token_name: str | None
+    bearer: str | None
     role: Role
     queues: frozenset[str] | None = None
     tenant: str | None = None
@@ -30,7 +30,7 @@ class Caller:
     @property
     def name(self) -> str:
         """As it stands in the audit."""
-        return f"token {self.token_name}" if self.token_name is not None else "this machine"
+        return f"token {self.bearer}" if self.bearer is not None else "this machine"
 
     @property
     def is_narrow(self) -> bool:
@@ -44,7 +44,7 @@ class Caller:
 
 def check_may(caller: Caller, operation: Operation, named: Mapping[str, str]) -> None:
     """Refuse what the caller may not call."""
-    if caller.role not in ("admin", operation.may):
+    if caller.role not in (Role.ADMIN, operation.may):
         raise ProblemError(
             "forbidden", f"a token with role {operation.may} may do this, and this one has role {caller.role}"
         )

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hmac import compare_digest
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from penstock.admin.token_book import TokenBook
+from penstock.app import App
 from penstock.model.token import Role
 from penstock.server.caller import Caller
 from penstock.server.problem import ProblemError
 
-__all__ = ["Guard", "NoTokens", "Tokens"]
+__all__ = ["Guard"]
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
@@ -28,45 +29,27 @@ OF_PROXIES = ("forwarded", "via", "x-real-ip")
 BEARER = "bearer "
 
 
-class FoundToken(Protocol):
-    """What the guard reads of a token."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def role(self) -> Role: ...
-    @property
-    def queues(self) -> tuple[str, ...] | None: ...
-    @property
-    def tenant(self) -> str | None: ...
-    @property
-    def hides_args(self) -> bool: ...
-
-
-class Tokens(Protocol):
-    """The tokens there are."""
-
-    @property
-    def has_any(self) -> bool: ...
-    def find(self, secret: str) -> FoundToken | None: ...
-
-
-class NoTokens:
-    has_any = False
-
-    def find(self, secret: str) -> FoundToken | None:
-        return None
-
-
 class Guard:
     """`is_local`: the server is bound to loopback, and may go without tokens until there is one; `machine_token` is
     that of `penstock.server.machine_token`.
     """
 
-    def __init__(self, tokens: Tokens, *, is_local: bool, machine_token: str | None = None) -> None:
-        self._tokens = tokens
+    def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
+        self._app = app
+        self._book: TokenBook | None = None
         self._is_local = is_local
         self._machine_token = None if machine_token is None else machine_token.encode()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `admit` does not wait for a database."""
+        return self._book is not None and self._book.is_fresh
+
+    @property
+    def _tokens(self) -> TokenBook:
+        if self._book is None:
+            self._book = TokenBook(self._app.databases)
+        return self._book
 
     def admit(self, scope: Scope, headers: Headers) -> Caller:
         """Who calls; it may ask the database. Refused where nobody knows."""
@@ -81,20 +64,20 @@ class Guard:
                 raise ProblemError("forbidden", said)
         if self._tokens.has_any:
             raise _unauthorized("there are tokens by now, so each call needs one: send Authorization: Bearer TOKEN")
-        return Caller(token_name=None, role="admin", address=address)
+        return Caller(bearer=None, role=Role.ADMIN, address=address)
 
     def _of_token(self, given: str, address: str | None) -> Caller:
         if given[: len(BEARER)].lower() != BEARER:
             raise _unauthorized("write Authorization: Bearer TOKEN")
         secret = given[len(BEARER) :].strip()
         if self._machine_token is not None and compare_digest(secret.encode(), self._machine_token):
-            return Caller(token_name="of this machine", role="admin", address=address)
+            return Caller(bearer="of this machine", role=Role.ADMIN, address=address)
         token = self._tokens.find(secret)
         if token is None:
             # The same for one that is unknown, expired or revoked.
             raise _unauthorized("the token is unknown, expired or revoked; `penstock token list` shows those there are")
         return Caller(
-            token_name=token.name,
+            bearer=token.name,
             role=token.role,
             queues=None if token.queues is None else frozenset(token.queues),
             tenant=token.tenant,

@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 
-from penstock.server.operation import JSON, Operation
+from penstock.server.call import EventStream
+from penstock.server.operation import EVENTS, JSON, Operation
 from penstock.server.problem import CODES, MEDIA_TYPE, Problem
 from penstock.version import __version__
 
 __all__ = ["describe"]
 
+PATH_SCHEMAS = {"job_id": {"type": "string", "pattern": "^[0-9]{1,19}$"}}
 REF = "#/components/schemas/{name}"
 
 
@@ -42,7 +44,7 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
 def _types(operations: Iterable[Operation]) -> list[Any]:
     found: dict[str, Any] = {_key(Problem): Problem}
     for operation in operations:
-        kinds = [kind for kind in operation.answers.values() if kind is not None]
+        kinds = [kind for kind in operation.answers.values() if kind not in (None, EventStream)]
         kinds += [kind for forms in operation.forms.values() for kind in forms if kind is not bytes]
         if operation.query is not None:
             kinds += [each.type for each in msgspec.structs.fields(operation.query)]
@@ -65,7 +67,7 @@ def _operation(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
     }
     if operation.forms:
         described["requestBody"] = {
-            "required": True,
+            "required": operation.needs_body,
             "content": {media: {"schema": _either(forms, schema_of)} for media, forms in operation.forms.items()},
         }
     return described
@@ -73,7 +75,12 @@ def _operation(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": PATH_SCHEMAS.get(name, {"type": "string", "minLength": 1}),
+        }
         for name in re.findall(r"\{(\w+)\}", path)
     ]
 
@@ -104,7 +111,9 @@ def _responses(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
     responses: dict[str, Any] = {}
     for status, kind in operation.answers.items():
         responses[str(status)] = {"description": operation.summary}
-        if kind is not None:
+        if kind is EventStream:
+            responses[str(status)]["content"] = {EVENTS: {"schema": {"type": "string"}}}
+        elif kind is not None:
             responses[str(status)]["content"] = {JSON: {"schema": schema_of[_key(kind)]}}
     problem = {MEDIA_TYPE: {"schema": schema_of[_key(Problem)]}}
     for status, title in sorted({(status, "") for status, _ in CODES.values()}):

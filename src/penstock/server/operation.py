@@ -2,7 +2,8 @@
 
 Its handler is a plain function. What stands in its signature is what it gets: parameters named as in the path, `query`,
 of a struct whose fields are the query's, and `body`, of the type that the body is converted to; `bytes` gives it as it
-came. `call` says who calls. A plain function runs in a thread, a coroutine function on the event loop.
+came. One whose fields can all be left out can be left out itself. `call` says who calls. A plain function runs in a
+thread, a coroutine function on the event loop. What it returns is answered as JSON; of the model's values, records.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_type_hints
 
+import msgspec
+
+from penstock.model.records import record_type
 from penstock.model.token import Role
 
-__all__ = ["JSON", "NDJSON", "Answer", "BodyForms", "Operation", "Operations", "Pool"]
+__all__ = ["EVENTS", "JSON", "NDJSON", "Answer", "BodyForms", "Operation", "Operations", "Pool"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+EVENTS = "text/event-stream"
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 # By media type: the types that a body of it may have.
 BodyForms = Mapping[str, tuple[Any, ...]]
@@ -67,6 +72,12 @@ class Operation:
         return inspect.iscoroutinefunction(self.handler)
 
     @property
+    def needs_body(self) -> bool:
+        """Whether there is no answer without a body."""
+        is_struct = isinstance(self.body, type) and issubclass(self.body, msgspec.Struct)
+        return not is_struct or any(each.required for each in msgspec.structs.fields(self.body))
+
+    @property
     def summary(self) -> str:
         """The first sentence of its docstring."""
         return (inspect.getdoc(self.handler) or self.handler.__name__).split("\n")[0].rstrip(".")
@@ -85,7 +96,7 @@ class Operations(list[Operation]):
         method: str,
         path: str,
         *,
-        may: Role,
+        may: Literal["read", "produce", "work", "admin"],
         is_narrowed: bool = False,
         status: int = 200,
         answers: Mapping[int, Any] | None = None,
@@ -105,6 +116,7 @@ class Operations(list[Operation]):
             told = dict(answers or {})
             if returned is not Answer:
                 told.setdefault(status, None if returned is type(None) else returned)
+            told = {number: kind and record_type(kind) for number, kind in told.items()}
             body = hints.get("body")
             given = forms or ({} if body is None else {JSON: (body,)})
             self.append(
@@ -112,7 +124,7 @@ class Operations(list[Operation]):
                     method=method,
                     path=path,
                     handler=handler,
-                    may=may,
+                    may=Role(may),
                     is_narrowed=is_narrowed,
                     status=status,
                     answers=told,

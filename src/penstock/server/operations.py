@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from penstock.server.crons import crons
+from penstock.server.events import events
+from penstock.server.job_acts import job_acts
+from penstock.server.jobs import jobs
+from penstock.server.load_bodies import load_bodies
+from penstock.server.loads import loads
 from penstock.server.operation import Operation
 from penstock.server.produce import produce
+from penstock.server.queue_acts import queue_acts
+from penstock.server.queues import queues
+from penstock.server.remote_work import remote_work
+from penstock.server.shards import shards
+from penstock.server.worker_list import worker_list
 
 __all__ = ["OPERATIONS"]
 
-OPERATIONS: list[Operation] = [*produce]
+OPERATIONS: list[Operation] = [
+    *produce,
+    *load_bodies,
+    *jobs,
+    *job_acts,
+    *remote_work,
+    *queues,
+    *queue_acts,
+    *loads,
+    *crons,
+    *worker_list,
+    *shards,
+    *events,
+]

@@ -21,6 +21,7 @@ from penstock.errors import (
     QueueFull,
     RequestTimeout,
     SchemaMismatch,
+    WorkerGone,
 )
 
 __all__ = ["CODES", "MEDIA_TYPE", "Problem", "ProblemError", "problem_of", "respond_with"]
@@ -69,6 +70,7 @@ _CODE_OF: tuple[tuple[type[PenstockError], str], ...] = (
     (PartitionUnavailable, "partition-unavailable"),
     (RequestTimeout, "request-timeout"),
     (LeaseLost, "lease-lost"),
+    (WorkerGone, "worker-gone"),
     (SchemaMismatch, "schema-mismatch"),
 )
 # Who is told so comes again after as many seconds.
@@ -77,6 +79,9 @@ _RETRY_AFTER = {"queue-full": 1, "too-many-requests": 1, "busy": 1, "stopping": 
 
 class ProblemError(PenstockError):
     """A refusal that only this layer knows."""
+
+    # Whether the connection ends with it: what is left of the request would have to be read before the next.
+    ends_connection = False
 
     def __init__(self, code: str, detail: str, *, field: str | None = None) -> None:
         super().__init__(detail)

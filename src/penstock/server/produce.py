@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,12 +15,14 @@ from penstock.app import App
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, prepare
 from penstock.errors import InvalidInput
-from penstock.model.checks import JOBS_A_CALL, checked_name
+from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_name
 from penstock.server.call import Call
+from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
 from penstock.server.values import Base64, decode_body, decode_lines, key_of
-from penstock.task.definition import TaskDefinition, define
+from penstock.task.definition import TaskDefinition
+from penstock.task.undeclared import undeclared
 
 __all__ = ["produce"]
 
@@ -138,7 +141,8 @@ def _job(
         tags=request.tags,
     )
     definition = _definition(call.app, queue, checked_name("task", request.task))
-    return prepare(definition, request.args, options)
+    is_from_call = request.idempotency_key is None and request.unique is None
+    return _in_own_space(prepare(definition, request.args, options), caller, is_from_call=is_from_call)
 
 
 def _parent(parent: str | int | Earlier, index: int, earlier: Sequence[PendingJob]) -> str | int | PendingJob:
@@ -150,20 +154,27 @@ def _parent(parent: str | int | Earlier, index: int, earlier: Sequence[PendingJo
 
 
 def _own_key(request: JobRequest, index: int, call_key: str | None) -> str | None:
+    """Its own, or one from the key of the call."""
     if request.idempotency_key is not None or request.unique is not None or call_key is None:
         return request.idempotency_key
     return f"{call_key}/{index}"
 
 
+def _in_own_space(job: PendingJob, caller: Caller, *, is_from_call: bool) -> PendingJob:
+    """The job with its key in a space of its own: a tenant's keys are nobody else's, nor are those made from the key of
+    a token's call. The job shows the key as it was given.
+    """
+    key = job.options.idempotency_key
+    space = [f"tenant {caller.tenant}"] if caller.tenant is not None else []
+    if is_from_call and caller.bearer is not None:
+        space.append(f"token {caller.bearer}")
+    if key is not None and space:
+        digest = hashlib.sha256("\x1f".join([*space, key]).encode()).hexdigest()
+        job.options = replace(job.options, idempotency_key=f"{RESERVED_PREFIX}space:{digest}")
+    return job
+
+
 def _definition(app: App, queue: str, task: str) -> TaskDefinition:
     """The task as the server's app declares it, or one that takes any arguments: no worker need have announced it."""
     declared = app.tasks.get(queue, {}).get(task)
-    return declared if declared is not None else _undeclared(queue, task)
-
-
-def _any_arguments(**args: Any) -> None: ...
-
-
-@lru_cache(maxsize=10_000)
-def _undeclared(queue: str, task: str) -> TaskDefinition:
-    return define(queue, _any_arguments, name=task)
+    return declared if declared is not None else undeclared(queue, task)

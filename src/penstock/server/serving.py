@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import socket
 from dataclasses import dataclass
+from types import FrameType
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -67,6 +69,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
         self._application = application
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """To be told to stop is no failure: the program ends with 0. Told again by Ctrl-C it waits for nothing."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """What waits is ended first: nobody would wait for a long poll."""

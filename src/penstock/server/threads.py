@@ -14,24 +14,26 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["CallThreads"]
+__all__ = ["LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
 
 T = TypeVar("T")
+# What their threads are called.
+PRODUCING, LOADING, LOOKING, WATCHING = "penstock-produce", "penstock-load", "penstock-look", "penstock-watch"
 MOST_WAITING = 1_000
 
 
 class CallThreads:
     """A pool of so many; its work is handed in on the event loop."""
 
-    def __init__(self, name: str, count: int) -> None:
-        self._executor = ThreadPoolExecutor(count, thread_name_prefix=f"penstock-{name}")
-        self._most = count + MOST_WAITING
+    def __init__(self, name: str, count: int, most_waiting: int = MOST_WAITING) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._most = count + most_waiting
         self._given = 0
 
     async def run(self, call: Callable[[], T]) -> T:
         """Make a call in a thread. It goes on to its end, also where who asked has gone."""
         if self._given >= self._most:
-            raise ProblemError("busy", f"{MOST_WAITING} calls wait for a thread already; come again in a moment")
+            raise ProblemError("busy", f"{self._most} calls like this are under way already; come again in a moment")
         self._given += 1
         future = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, call)
         future.add_done_callback(self._note_done)

@@ -5,27 +5,21 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.model.records import Base64
 
-__all__ = ["Base64", "decode_body", "decode_lines", "key_of", "parse_query"]
+__all__ = ["Base64", "decode_body", "decode_lines", "given_fields", "key_of", "parse_query"]
 
 T = TypeVar("T")
 _AT = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 MOST_FIELDS = 1_000
-
-
-class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that are no text: {"base64": "…"}."""
-
-    base64: str
 
 
 def key_of(field: str, given: str | int | Base64 | None) -> str | bytes | int | None:
@@ -99,7 +93,9 @@ def parse_query(raw: bytes, kind: Any) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) is list
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) is list
 
 
 def _told(error: msgspec.ValidationError) -> InvalidInput:
@@ -125,9 +121,6 @@ def _no_json(error: Exception, field: str) -> InvalidInput:
     return InvalidInput(field, f"it is no JSON: {str(error)[:200]}")
 
 
-def as_mapping(value: msgspec.Struct) -> Mapping[str, Any]:
-    """The fields of a struct that were given: those that differ from their defaults."""
-    defaults = {each.name: each.default for each in msgspec.structs.fields(value)}
-    return {
-        name: given for name in defaults if (given := getattr(value, name)) is not defaults[name] and given is not None
-    }
+def given_fields(value: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a body that were given, by name; null is given, too."""
+    return {name: given for name in value.__struct_fields__ if (given := getattr(value, name)) is not msgspec.UNSET}

@@ -31,6 +31,7 @@ what spans several
     load_commit       one try of that: prepare on every shard, then decide on one
     decided_loads     what follows on the others, and what is left where nothing was decided
     permits           how many jobs may run in each partition of a queue with a total_limit, or start with a total_rate
+    access_tokens     who may come in on one may on all, and who may not on one may on none
     upkeep_duties     what of all this workers do over and over
 """
 

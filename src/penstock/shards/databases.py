@@ -206,18 +206,25 @@ class Databases:
 
     def read(self, act: Callable[[Connection], T]) -> T:
         """Ask the catalogue of any shard that answers, the lead's if it can be."""
+        return self._ask_any(act, writes=False)[1]
+
+    def note(self, act: Callable[[Connection], T]) -> tuple[Database, T]:
+        """Have something written down on any shard that answers, the lead if it can be; on which."""
+        return self._ask_any(act, writes=True)
+
+    def _ask_any(self, act: Callable[[Connection], T], *, writes: bool) -> tuple[Database, T]:
         with within(self.lead.request_timeout, self.lead.clock) as deadline:
             if self.sole is not None:
-                return self.sole.run(act, writes=False)
+                return self.sole, self.sole.run(act, writes=writes)
             for database in sorted(self, key=lambda each: (each is not self.lead, each.shard)):
-                if database.breaker.is_down:
+                if database.breaker.is_down or (writes and database.shard in self._drained):
                     continue
                 try:
                     # No more than half of what is left: another one may answer.
-                    return database.ask(act, timeout=min(3.0, deadline.left() / 2), writes=False)
+                    return database, database.ask(act, timeout=min(3.0, deadline.left() / 2), writes=writes)
                 except PartitionUnavailable:
                     continue
-            return self.lead.run(act, writes=False)
+            return self.lead, self.lead.run(act, writes=writes)
 
     def change(self, act: Callable[[Connection], T]) -> T:
         """Change the catalogue: on the lead first, then on all that answer."""
@@ -230,14 +237,6 @@ class Databases:
             changed = self.lead.run(act)
         self.level()
         return changed
-
-    def ensure(self, find: Callable[[Connection], T | None], act: Callable[[Connection], T]) -> T:
-        """What `find` finds in a catalogue that answers; where it finds nothing, what `act` makes of it by a change.
-
-        `act` finds what is there, too: an only database is asked once.
-        """
-        found = self.read(find) if self.sole is None else None
-        return self.change(act) if found is None else found
 
     def find_lead(self) -> None:
         """Learn which shards are drained, and so which one leads, from the newest catalogue there is."""

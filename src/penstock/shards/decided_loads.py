@@ -38,6 +38,8 @@ class _Share(NamedTuple):
     is_stream: bool
     origin: str | None
     is_paused: bool
+    # As JSON.
+    trace: str | None
 
 
 def publish_decided(databases: Databases, name: str, *, waits: bool = True) -> None:

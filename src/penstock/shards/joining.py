@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from penstock.deadline import current_deadline
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, SchemaMismatch
 from penstock.model.checks import MOST_SHARDS
+from penstock.shards.access_tokens import level_tokens
 from penstock.shards.databases import Databases
 from penstock.shards.ids import read_range_number
 from penstock.shards.membership import (
@@ -156,6 +157,7 @@ def add(databases: Databases, database: Database, *, is_embedded: bool = False) 
     database.join(known.number, is_alone=False)
     databases.add(database)
     databases.level()
+    level_tokens(databases)
     databases.change(lambda c: end_joining(c, known.number))
     return known.number
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, QueueFull
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
@@ -77,6 +79,7 @@ class LoadCommit:
     stages: Stages
     bad_rows: int
     commit_name: str
+    trace: Mapping[str, str] | None = None
 
     def decide(self) -> Published:
         """Prepare what lies elsewhere, then decide."""
@@ -85,6 +88,7 @@ class LoadCommit:
             "bad_rows": self.bad_rows,
             "shards": list(prepared),
             "rows": list(prepared.values()),
+            "trace": msgspec.json.encode(self.trace).decode() if self.trace else None,
             **self._parameters(self.lead.shard),
         }
         return Published(*self._ask(self.lead, "publish_load", parameters))

@@ -3,7 +3,7 @@
 select is_new, rows, duplicates, bad_rows, published_at
   from @schema@.publish_load(%(name)s, %(queue)s, %(batch)s, %(is_stream)s, %(origin)s, %(stages)s::text[],
                              %(counts)s::int[], %(bad_rows)s, %(homes)s::smallint[], %(commit_name)s,
-                             %(shards)s::smallint[],                             %(rows)s::bigint[])
+                             %(shards)s::smallint[], %(rows)s::bigint[], %(trace)s::jsonb)
 
 -- name: prepare_stages
 -- See @schema@.prepare_stages. Locks: the queue's map (shared), the stages' ranges.

@@ -39,12 +39,14 @@ def publish(
     homes: Sequence[int] | None = None,
     origin: str | None = None,
     bad_rows: int = 0,
+    trace: Mapping[str, str] | None = None,
 ) -> Published:
     """Make stages visible, all of them or none, once.
 
     `homes` are the shards over which the queue's idempotency keys were spread when they were staged. `origin` tells one
-    stream from another of the same name: their batches count from 0 both. Raises `PartitionUnavailable` where a shard
-    is away; where that is after the decision, it says so.
+    stream from another of the same name: their batches count from 0 both. `trace` is what `checked_trace` gives of
+    the trace context of whoever loads. Raises `PartitionUnavailable` where a shard is away; where that is after the
+    decision, it says so.
     """
     databases.read(lambda connection: find_queue(connection, queue))
     if any(number != databases.lead.shard for number in stages):
@@ -65,6 +67,7 @@ def publish(
             stages,
             bad_rows,
             secrets.token_hex(16),
+            trace,
         )
         try:
             decided = commit.decide()

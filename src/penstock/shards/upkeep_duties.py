@@ -1,6 +1,8 @@
 """What any worker does for several shards at once.
 
     level        every shard learns what is new in the lead's catalogue           every 2 s
+    tokens       every shard learns of access tokens that others have, and which   every 2 s
+                 are revoked
     ids          shards whose ids are behind draw up to the others                every 2 s
     maps         changes of partitions go on; left places are shut and emptied;   every 0.5 s
                  each shard tells the others what is left there of old maps,
@@ -24,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from penstock.shards.access_tokens import level_tokens
 from penstock.shards.carrying import carry, clean
 from penstock.shards.crons import move_crons
 from penstock.shards.databases import Databases
@@ -81,6 +84,7 @@ def carry_all(databases: Databases) -> int:
 # In this order; each on its own time.
 DUTIES: list[Duty] = [
     Duty("level", level_catalogues),
+    Duty("tokens", level_tokens),
     Duty("ids", level_ids),
     Duty("maps", advance_maps, CARRY_SECONDS),
     Duty("carry", carry_all, CARRY_SECONDS),

@@ -2,7 +2,7 @@
 
 connection  connections, queries by name, and what errors mean
 schema      tables and functions, and how a database comes to a newer version of them
-catalogue   what was declared: queues, crons, roles
+catalogue   what was declared: queues, crons, roles, access tokens
 enqueue     writing jobs
 work        claims, leases, settles, workers, owners
 upkeep      what is done for all: promote, rescue, prune

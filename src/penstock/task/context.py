@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from penstock.model.trace_context import TraceContext
+
 __all__ = ["BatchContext", "Context"]
 
 
@@ -49,6 +51,12 @@ class Context(Protocol):
     @property
     def tenant(self) -> str | None:
         """The tenant the job belongs to."""
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The trace context of the call that enqueued the job, or of its load; None where that was not sampled. Of a
+        load only an app that traces knows it.
+        """
 
     @property
     def is_cancelled(self) -> bool:

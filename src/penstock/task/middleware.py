@@ -34,6 +34,8 @@ class Middleware:
 
     def __init__(self) -> None:
         self.functions: tuple[_Function, ...] = ()
+        # Whether one of them wants the trace context of the load that a job came with.
+        self.traces_loads = False
 
     def add(self, function: _Function) -> None:
         """Declare one more, within all others; the same again replaces it."""

@@ -20,7 +20,8 @@
     note      the figures of the minute are kept, for a day                 once a minute, by one worker
     forget    stages that were never published, receipts that nobody        every minute
               will ask for
-    prune     tables ahead are made, old ones dropped                       the same
+    prune     tables ahead are made, old ones dropped; of the audit goes    the same
+              what is old
 
 Each duty is bounded, skips what others hold, and fails alone: one that raises is tried again next time, and told where
 that does not help (see troubles).
@@ -42,6 +43,7 @@ from penstock.storage.catalogue import resize
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.loads import loads as load
+from penstock.storage.repair import audit
 from penstock.storage.repair.deleting import end_deleted
 from penstock.storage.upkeep import sweep
 from penstock.storage.upkeep.prune import prune
@@ -229,6 +231,11 @@ class Upkeep:
             self._do(use_daily_slice)
             return
         retention = self._retention
+
+        def forget_audit(connection: Connection) -> int:
+            return audit.forget(connection, retention["audit"])
+
+        self._do(forget_audit)
         self._try("prune", lambda: prune(self._database, retention))
 
     def _is_time(self, duty: str, every_seconds: float) -> bool:

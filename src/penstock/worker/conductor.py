@@ -18,6 +18,7 @@ from penstock.clock import system, ticks
 from penstock.engine.conversation import Attempts, Conversation, Holder, Settlement
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link
+from penstock.engine.load_traces import add_load_traces
 from penstock.engine.source import NOTHING, Source
 from penstock.policy.claim_size import ClaimSize
 from penstock.policy.slot_shares import Grant
@@ -282,6 +283,8 @@ class Conductor:
         if not leases:
             return 0
         rows = read_leased(self._conversation, self._source, leases)
+        if self._queues.traces_loads:
+            add_load_traces(self._conversation, leases, rows)
         now = system.monotonic()
         jobs: list[ClaimedJob] = []
         for lease in leases:

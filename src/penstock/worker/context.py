@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.errors import InvalidInput, LeaseLost, PenstockError
 from penstock.model.checks import checked_progress, key_from_bytes
+from penstock.model.trace_context import TraceContext, trace_of
 from penstock.storage.work.exchange import held_leases
 from penstock.storage.work.settle import split_lease
 from penstock.storage.work.settle_in_transaction import settle_in, settle_in_async
@@ -80,11 +81,15 @@ class WorkerContext:
 
     @property
     def tags(self) -> list[str]:
-        return list(self._attributes.get("tags", ()))
+        return list(self.attributes.get("tags", ()))
 
     @property
     def tenant(self) -> str | None:
-        return self._attributes.get("tenant")
+        return self.attributes.get("tenant")
+
+    @property
+    def trace(self) -> TraceContext | None:
+        return trace_of(self.attributes)
 
     @property
     def is_cancelled(self) -> bool:
@@ -113,7 +118,8 @@ class WorkerContext:
             raise await asyncio.to_thread(self._not_found, lease)
 
     @property
-    def _attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
+        """What else is kept with the job, as it is stored."""
         return msgspec.json.decode(self._job.attributes) if self._job.attributes else {}
 
     def _split_lease(self) -> int:

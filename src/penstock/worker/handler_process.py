@@ -23,7 +23,6 @@ from typing import Any
 from penstock.clock import system, ticks
 from penstock.errors import InvalidInput
 from penstock.log_records import log_setting
-from penstock.task.context import Context
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import name_of
 from penstock.task.verdict import Verdict
@@ -253,7 +252,7 @@ def _locate(function: Any) -> tuple[str, str] | None:
     return module, name
 
 
-def _facts(context: Context) -> dict[str, Any]:
+def _facts(context: WorkerContext) -> dict[str, Any]:
     """What a handler in the process may ask its context for."""
-    names = ("job_id", "attempt", "lease", "queue", "task", "key", "tags", "tenant")
+    names = ("job_id", "attempt", "lease", "queue", "task", "key", "attributes")
     return {name: getattr(context, name) for name in names}

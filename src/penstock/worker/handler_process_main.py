@@ -24,6 +24,7 @@ from penstock.log_records import current_job, write_log
 from penstock.model.checks import checked_progress
 from penstock.model.encoding import encode_result
 from penstock.model.error_text import describe, summarize
+from penstock.model.trace_context import TraceContext, trace_of
 from penstock.task.arguments import Arguments
 from penstock.task.batch_arguments import BatchArguments, find_breach
 from penstock.task.batch_context import JobsContext
@@ -179,8 +180,10 @@ class ProcessContext:
         self.queue: str = facts["queue"]
         self.task: str = facts["task"]
         self.key: str | bytes | None = facts["key"]
-        self.tags: list[str] = facts["tags"]
-        self.tenant: str | None = facts["tenant"]
+        attributes = facts["attributes"]
+        self.tags: list[str] = attributes.get("tags", [])
+        self.tenant: str | None = attributes.get("tenant")
+        self.trace: TraceContext | None = trace_of(attributes)
 
     @property
     def is_stopping(self) -> bool:

@@ -53,6 +53,8 @@ class ServedQueues:
             for queue in served
             if (sizes := {name: task.batch for name, task in queue.tasks.items() if task.batch is not None})
         }
+        # Whether jobs are wanted with the trace context of the load that they came with.
+        self.traces_loads = any(task.middleware.traces_loads for queue in served for task in queue.tasks.values())
         # No job of these is taken while the event loop is blocked.
         self._async = frozenset(queue.queue_id for queue in served if queue.is_async)
         # No job of these is taken now.

@@ -83,7 +83,8 @@ def load(
     options |= {"load": plan.name, RUN: secrets.token_hex(16)}
     columns = [order_by] if isinstance(order_by, str) else list(order_by or ())
     if plan.published is None:
-        _write(df, columns, options | _check_declared(declared, plan), plan)
+        with app.sender.trace_load(queue) as trace:
+            _write(df, columns, options | _check_declared(declared, plan) | trace, plan)
     else:
         publish_decided(app.databases, plan.name)
     published = find_published(app.databases, plan.name, queue, 0, is_stream=False)

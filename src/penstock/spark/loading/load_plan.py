@@ -14,6 +14,7 @@ from penstock.errors import InvalidInput
 from penstock.loading.columns import LoadColumns, check_columns, join_names
 from penstock.loading.destination import Destination, find_destination
 from penstock.model.checks import checked_count, checked_name
+from penstock.model.trace_context import TRACEPARENT, TRACESTATE, checked_trace
 from penstock.shards.load_commit import Published
 from penstock.shards.publishing import find_published
 from penstock.shards.shard_urls import find_shards
@@ -34,7 +35,9 @@ RUN = "run"
 DECLARED = "declared"
 MOST_CONNECTIONS = 100
 _decode_declared = msgspec.json.Decoder(dict[str, tuple[str, str] | None]).decode
-_OPTIONS = frozenset({"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows"})
+_OPTIONS = frozenset(
+    {"url", "queue", "task", "key", "load", "order_by", "connections", "bad_rows", TRACEPARENT, TRACESTATE}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +53,13 @@ class LoadPlan:
     # Drawn by `ps.load`; published with the load, it says afterwards which run's load it was.
     run: str | None
     published: Published | None
+    # What is stored of the trace context of whoever loads, if there is one.
+    trace: Mapping[str, str] | None = None
 
 
 def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *, is_stream: bool) -> LoadPlan:
     """Check the options of a write and its columns, and look the queue up."""
-    known = (_OPTIONS - {"load"}) | {"sink"} if is_stream else _OPTIONS
+    known = (_OPTIONS - {"load", TRACEPARENT, TRACESTATE}) | {"sink"} if is_stream else _OPTIONS
     given_by_user = [name for name in options if name.lower() not in (RUN, DECLARED)]
     refuse_unknown(given_by_user, known, "a stream" if is_stream else "a load")
     if overwrite:
@@ -67,6 +72,8 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
     if not schema.names:
         # Spark counts no rows of a batch without columns: nothing would be loaded, and the name be used up.
         raise InvalidInput("columns", "there are none; for jobs without arguments give a column 'args' that holds '{}'")
+    is_traced = TRACEPARENT in options or TRACESTATE in options
+    trace = checked_trace(options.get(TRACEPARENT), options.get(TRACESTATE)) if is_traced else None
     columns = LoadColumns(
         to_schema(schema), task, key, _decode_declared(options[DECLARED]) if DECLARED in options else None
     )
@@ -97,6 +104,7 @@ def plan_load(options: Mapping[str, str], schema: StructType, overwrite: bool, *
         is_stream=is_stream,
         run=options.get(RUN),
         published=published,
+        trace=trace,
     )
 
 

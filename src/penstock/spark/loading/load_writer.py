@@ -184,6 +184,7 @@ def _publish(plan: LoadPlan, name: str, batch: int, staged: Sequence[StageReport
             origin=next((each.query for each in staged if each.query), plan.run),
             is_stream=plan.is_stream,
             bad_rows=len(bad),
+            trace=plan.trace,
         )
     if not published.is_new:
         log.warning("batch %d of load %r was published before: nothing was loaded again", batch, name)

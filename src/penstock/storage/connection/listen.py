@@ -10,7 +10,15 @@ from penstock.storage.connection.database import Connection
 from penstock.storage.connection.flow import schema_of
 from penstock.storage.connection.queries import fill, query
 
-__all__ = ["hears_itself", "listen", "listen_to", "notify", "notify_channel", "wait_for_notification"]
+__all__ = [
+    "hears_itself",
+    "listen",
+    "listen_to",
+    "notify",
+    "notify_channel",
+    "wait_for_notification",
+    "wait_for_queues",
+]
 
 
 def listen(connection: Connection, queues: Sequence[int]) -> None:
@@ -52,3 +60,12 @@ def _channel(connection: Connection, queue: int) -> str:
 def wait_for_notification(connection: Connection, timeout: float) -> bool:
     """Wait for any notification; whether one came in time."""
     return any(True for _ in connection.notifies(timeout=timeout, stop_after=1))
+
+
+def wait_for_queues(connection: Connection, timeout: float) -> tuple[set[int], bool]:
+    """Wait for any notification; the queues whose producers gave one, and whether one came on another channel."""
+    prefix = _channel(connection, 0)[:-1]
+    channels = {notice.channel for notice in connection.notifies(timeout=timeout, stop_after=1)}
+    numbers = {channel.removeprefix(prefix) for channel in channels if channel.startswith(prefix)}
+    queues = {int(number) for number in numbers if number.isdecimal()}
+    return queues, len(queues) < len(channels)

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.errors import PenstockError
+from penstock.model.job_state import OUTCOME
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost
 from penstock.storage.connection.queries import query
@@ -242,7 +243,7 @@ class Archiving:
                 )
             if writing is not None and not verify_writing(connection, writing):
                 raise PenstockError(_LOST_DUTY)
-            which = {"number": number, "days": min(retention.values())}
+            which = {"number": number, "days": min(retention[state] for state in OUTCOME)}
             while not self._try_unless_locked(lambda: self._drop(which)):
                 if not self._has_time():
                     self.waits_for.append(f"finished_{number}")

@@ -3,6 +3,8 @@
 jobs          jobs read back
 selection     choosing jobs by what they are
 stats         the figures of queues
+minutes       the figures that were noted minute by minute
+watching      what is asked again and again: ends, dead letters, children
 health        the facts behind `explain` and `doctor`
 blocked_keys  keys that wait for a retry or a person
 key_reasons   why an owner does not start a job

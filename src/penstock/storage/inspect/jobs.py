@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.clock import system
 from penstock.errors import NotFound
 from penstock.model.checks import key_from_bytes
 from penstock.model.job import Edit, Failure, Job
+from penstock.model.job_filters import JobScope
 from penstock.model.job_state import STATE_OF_OUTCOME, State
+from penstock.model.trace_context import TRACEPARENT
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -26,9 +29,10 @@ from penstock.storage.inspect.selection import Selection, looks
 
 __all__ = ["MOST_LOOKS", "Listed", "find_job", "list_jobs", "read_jobs"]
 
-# How often a listing looks, after the first small look, before it gives what it has: at 50,000 jobs, about a second's
-# work.
+# How often a listing looks, after the first small look, before it gives what it has: at 50,000 jobs; and for how long,
+# where these looks take longer than they should.
 MOST_LOOKS = 10
+LONGEST_SEARCH_SECONDS = 1.0
 _RAN = (State.SUCCEEDED, State.FAILED)
 
 
@@ -39,10 +43,10 @@ class Listed(NamedTuple):
     floor: int | None
 
 
-def find_job(connection: Connection, job_id: int) -> Job:
-    """The job of that id, or NotFound."""
-    found = read_jobs(connection, [job_id])
-    if not found and (aside := why_set_aside(connection, job_id)) is not None:
+def find_job(connection: Connection, job_id: int, scope: JobScope | None = None) -> Job:
+    """The job of that id, or NotFound. One that is outside of a scope takes the statements of one that is not there."""
+    found = [job for job in read_jobs(connection, [job_id]) if scope is None or scope.has(job.queue, job.tenant)]
+    if not found and (aside := why_set_aside(connection, job_id)) is not None and scope is None:
         raise NotFound(
             f"job {job_id} is set aside: {aside[0]}; nothing else is known of it, see app.explain({job_id}) or "
             f"`penstock explain {job_id}`"
@@ -59,7 +63,10 @@ def read_jobs(connection: Connection, ids: Sequence[int]) -> list[Job]:
 
 
 def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100, before: int | None = None) -> Listed:
-    """The newest jobs that match, with ids below `before`; fewer than `limit` where MOST_LOOKS did not find more."""
+    """The newest jobs that match, with ids below `before`; fewer than `limit` where it did not find more in MOST_LOOKS
+    looks, or not in time.
+    """
+    until = system.monotonic() + LONGEST_SEARCH_SECONDS
     jobs: list[Job] = []
     floor: int | None = None
     for found in islice(looks(connection, selection, before, enough=limit), 1 + MOST_LOOKS):
@@ -69,6 +76,8 @@ def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100,
             if len(jobs) >= limit:
                 return Listed(jobs[:limit], jobs[limit - 1].id)
         floor = found.floor
+        if system.monotonic() >= until:
+            break
     return Listed(jobs, floor)
 
 
@@ -155,4 +164,5 @@ def _job(
             Edit(args=_arguments(before.encode()), at=at, edited_by=by)
             for at, by, before in zip(edited_ats or (), editors or (), edited_args or (), strict=True)
         ],
+        traceparent=rare.get(TRACEPARENT),
     )

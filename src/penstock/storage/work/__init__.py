@@ -7,6 +7,7 @@ permits                what a queue's partitions do with their permits and token
 exchange               a turn: settle and take, in one transaction
 settle                 how the ends of jobs are told
 settle_in_transaction  the end of one job, in its handler's own transaction
+load_traces            in which traces loads were made
 set_aside              jobs that cannot be read, or whose end cannot be written
 spark_workers          what executor workers and streams of Spark ask beyond what every worker does
 """

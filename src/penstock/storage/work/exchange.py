@@ -8,9 +8,11 @@ down to the end that is refused alone: that job is set aside, and costs neither 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -22,6 +24,7 @@ from penstock.storage.connection.one_transaction import one_transaction
 from penstock.storage.connection.queries import query
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.owner import ChosenJobs, lease_parameters
+from penstock.storage.work.remote_workers import PollRecord, RemoteTurn, read_poll, record_of
 from penstock.storage.work.set_aside import set_ends_aside
 from penstock.storage.work.settle import RETURNING, End, Succeeded, succeeded_parameters
 
@@ -74,6 +77,8 @@ class Turn:
     short_of_permits: set[int] = field(default_factory=set)
     # Whose turn it was, and so whose leases these are.
     holder: int = 0
+    # What is kept of the poll that it was a part of, where it was a remote worker's.
+    record: PollRecord | None = None
 
     @property
     def unsettled(self) -> list[tuple[int, int]]:
@@ -91,13 +96,16 @@ def exchange(
     choices: Sequence[ChosenJobs] = (),
     freed: Sequence[int] = (),
     number: int | None = None,
+    remote: RemoteTurn | None = None,
 ) -> Turn:
     """Settle and claim. Nothing is done twice if it is repeated: what was settled before is simply not held.
 
     `freed` are partitions with a limit in which this ends jobs: what it does not claim there is offered to others.
     `number` is what the worker's turns bear behind a pooler, or where others may act for it after this program
-    (`penstock.storage.connection.sessions`).
+    (`penstock.storage.connection.sessions`). `remote` says which poll of a remote worker it is a part of.
     """
+    if remote is not None:
+        return _exchange_for_remote(connection, worker, name, succeeded, ends, wish, choices, freed, remote)
     try:
         if _is_of_one(worker, succeeded, ends, wish, choices, freed, number):
             turn = _exchange_one(connection, worker, name, succeeded[0], choices[0])
@@ -189,16 +197,58 @@ def _exchange_one(connection: Connection, worker: int, name: str, done: Succeede
     return Turn(children=children, chosen=[lease], holder=worker)
 
 
+def _exchange_for_remote(
+    connection: Connection,
+    worker: int,
+    name: str,
+    succeeded: Sequence[Succeeded],
+    ends: Sequence[End],
+    wish: ClaimWish | None,
+    choices: Sequence[ChosenJobs],
+    freed: Sequence[int],
+    remote: RemoteTurn,
+) -> Turn:
+    """The same as a part of a poll: all of it is one transaction, in which the poll's record is written, too. A turn that
+    does nothing is not sent: nobody would see whose poll it is by now.
+    """
+    if remote.opening is None and wish is None and not choices and not remote.is_last:
+        return Turn(holder=worker)
+    try:
+        return _exchange(connection, worker, name, succeeded, ends, wish, choices, freed, remote=remote)
+    except DatabaseError as error:
+        if not is_about_data(error) or remote.opening is None:
+            raise
+        log.warning("a turn was refused and is repeated piece by piece: %s", first_line(error))
+    turn = Turn(holder=worker)
+    units: list[Succeeded | End] = [*(replace(each, is_whole=False) for each in succeeded), *ends]
+    with connection.transaction():
+        remote.begin(connection)
+        _settle_in_pieces(connection, worker, name, units, turn, connection.transaction)
+        if freed:
+            connection.execute(query("wake_gates"), {"freed": array_text(freed)})
+        remote.end(connection, takes=False)
+        turn.record = read_poll(connection, remote.remote)
+    return turn
+
+
 def _settle_in_pieces(
-    connection: Connection, worker: int, name: str, units: Sequence[Succeeded | End], turn: Turn
+    connection: Connection,
+    worker: int,
+    name: str,
+    units: Sequence[Succeeded | End],
+    turn: Turn,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Settle these ends, by halves where they are refused; what came of it is added to the turn."""
+    """Settle these ends, by halves where they are refused; what came of it is added to the turn. `within`: what each
+    piece is done in, where all of them are one transaction.
+    """
     if not units:
         return
     succeeded = [unit for unit in units if isinstance(unit, Succeeded)]
     ends = [unit for unit in units if isinstance(unit, End)]
     try:
-        done = _exchange(connection, worker, name, succeeded, ends, None)
+        with within():
+            done = _exchange(connection, worker, name, succeeded, ends, None)
     except DatabaseError as error:
         if not is_about_data(error):
             raise
@@ -206,8 +256,8 @@ def _settle_in_pieces(
             units = succeeded[0].one_by_one()
         if len(units) > 1:
             half = len(units) // 2
-            _settle_in_pieces(connection, worker, name, units[:half], turn)
-            _settle_in_pieces(connection, worker, name, units[half:], turn)
+            _settle_in_pieces(connection, worker, name, units[:half], turn, within)
+            _settle_in_pieces(connection, worker, name, units[half:], turn, within)
             return
         end = (
             ends[0]
@@ -217,7 +267,8 @@ def _settle_in_pieces(
         turn.aside.append((end.lease, end.position))
         reason = f"its end ({end.end if ends else 'succeeded'}) cannot be written: {first_line(error)}"
         try:
-            set_ends_aside(connection, worker, name, [end], [reason])
+            with within():
+                set_ends_aside(connection, worker, name, [end], [reason])
         except DatabaseError as again:
             if not is_about_data(again):
                 raise
@@ -242,11 +293,17 @@ def _exchange(
     *,
     number: int | None = None,
     claim: str = "claim",
+    remote: RemoteTurn | None = None,
 ) -> Turn:
-    settled, others, children, claimed, chosen = None, None, None, None, None
+    settled, others, children, claimed, chosen, record = None, None, None, None, None, None
     token = system.random_token()
-    is_one_statement = not (succeeded or ends or choices or number is not None)
+    is_one_statement = not (succeeded or ends or choices or number is not None or remote is not None)
+    fence: dict[str, Any] = {}
+    if remote is not None:
+        fence = {**remote.fence, "is_last": remote.is_last}
     with one_transaction(connection, is_one_statement=is_one_statement):
+        if remote is not None:
+            remote.begin(connection)
         if number is not None:
             connection.execute(query("lock_turn"), {"worker": worker, "number": number})
         if succeeded:
@@ -268,8 +325,9 @@ def _exchange(
                 children = connection.execute(query("children_of_ranges"), {"ranges": ranges})
         if wish is not None:
             claimed = connection.execute(
-                query(claim),
-                {
+                query(claim if remote is None else "claim_for_remote"),
+                fence
+                | {
                     "worker": worker,
                     "token": token,
                     "firsts": array_text(wish.firsts),
@@ -287,7 +345,11 @@ def _exchange(
         elif freed:
             connection.execute(query("wake_gates"), {"freed": array_text(freed)})
         if choices:
-            chosen = connection.execute(query("lease_chosen"), lease_parameters(worker, token, choices))
+            name_of_query = "lease_chosen" if remote is None else "lease_chosen_for_remote"
+            chosen = connection.execute(query(name_of_query), fence | lease_parameters(worker, token, choices))
+        if remote is not None:
+            remote.end(connection, takes=claimed is not None or chosen is not None)
+            record = connection.execute(query("read_poll"), {"remote": remote.remote})
     turn = Turn(holder=worker)
     for cursor in (settled, others):
         if cursor is not None:
@@ -301,7 +363,8 @@ def _exchange(
                 turn.opens_in = -each[12]
             else:
                 lease = Lease(*each[:14])
-                lease.only_job = None if each[14] is None else each[14:]
+                # To a poll no job comes with its lease.
+                lease.only_job = None if remote is not None or each[14] is None else each[14:]
                 turn.leases.append(lease)
     if chosen is not None:
         for each in chosen.fetchall():
@@ -311,6 +374,8 @@ def _exchange(
                 turn.chosen.append(Lease(*each))
     for lease in (*turn.leases, *turn.chosen):
         lease.token = token
+    if record is not None and (row := record.fetchone()) is not None:
+        turn.record = record_of(row)
     return turn
 
 

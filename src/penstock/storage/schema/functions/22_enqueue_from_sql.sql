@@ -62,13 +62,37 @@ begin
         message = format('NotFound: queue %L does not exist: declare it with app.queue(...) and app.migrate()', p_name);
 end $$;
 
+-- What a job keeps of a W3C trace context, as penstock.model.trace_context has it; null where it is not sampled.
+create or replace function @schema@.trace_attributes(p_traceparent text, p_tracestate text) returns jsonb
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+    v_parts text[] := regexp_match(p_traceparent, '^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[!-~]*)?$');
+    v_flags int := ('x' || v_parts[4])::bit(8)::int;
+begin
+    if p_traceparent is null and p_tracestate is null then
+        return null;
+    elsif p_tracestate !~ '^[ -~]*$' or length(p_tracestate) > 512 then
+        perform @schema@.refuse('tracestate', 'must be printable ASCII text of at most 512 characters');
+    elsif v_parts is null or v_parts[1] = 'ff' or (v_parts[1] = '00' and v_parts[5] is not null) then
+        perform @schema@.refuse('traceparent',
+            'must be a W3C trace context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01');
+    elsif v_parts[2] ~ '^0*$' or v_parts[3] ~ '^0*$' then
+        perform @schema@.refuse('traceparent', 'the ids of trace and span must not be all zeros');
+    elsif v_flags & 1 = 0 then
+        return null;
+    end if;
+    return jsonb_strip_nulls(jsonb_build_object(
+        'traceparent', format('00-%s-%s-0%s', v_parts[2], v_parts[3], v_flags & 3), 'tracestate', nullif(p_tracestate, '')));
+end $$;
+
 -- enqueue: for any language, inside any transaction. Returns the job's id.
 create or replace function @schema@.enqueue(
     queue text, task text, args jsonb default '{}', key text default null, key_bytes bytea default null,
     priority int default 5, run_at timestamptz default null, delay double precision default null,
     after bigint[] default null, on_parent_failure text default 'cancel', idempotency_key text default null,
     tenant text default null, created_by text default null, tags text[] default null,
-    "unique" text default null, unique_key text default null) returns bigint
+    "unique" text default null, unique_key text default null,
+    traceparent text default null, tracestate text default null) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -82,6 +106,7 @@ declare
     v_attributes      jsonb;
     v_field           text;
     v_value           text;
+    v_trace           jsonb := @schema@.trace_attributes(enqueue.traceparent, enqueue.tracestate);
 begin
     if enqueue.queue is null then
         perform @schema@.refuse('queue', 'must be the name of a queue, not null');
@@ -122,8 +147,8 @@ begin
         perform @schema@.refuse('on_parent_failure', 'must be cancel, run or wait');
     elsif octet_length(enqueue.idempotency_key) > 512 or btrim(enqueue.idempotency_key) = '' then
         perform @schema@.refuse('idempotency_key', 'must have 1 to 512 bytes and not be blank');
-    elsif starts_with(enqueue.idempotency_key, 'penstock.unique:') then
-        perform @schema@.refuse('idempotency_key', 'what begins with ''penstock.unique:'' stands for unique jobs; choose another beginning');
+    elsif starts_with(enqueue.idempotency_key, 'penstock.') then
+        perform @schema@.refuse('idempotency_key', 'what begins with ''penstock.'' is Penstock''s own; choose another beginning');
     elsif enqueue."unique" <> 'waiting' then
         perform @schema@.refuse('unique', 'must be waiting, or null');
     elsif enqueue."unique" is not null and enqueue.idempotency_key is not null then
@@ -165,7 +190,8 @@ begin
 
     v_attributes := nullif(jsonb_strip_nulls(jsonb_build_object(
         'tenant', enqueue.tenant, 'created_by', enqueue.created_by, 'idempotency_key', enqueue.idempotency_key,
-        'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[]))), '{}');
+        'tags', to_jsonb(enqueue.tags), 'parents', to_jsonb(enqueue.after::text[])))
+        || coalesce(v_trace, '{}'), '{}');
     v_id := @schema@.draw_range() * 1024;
     if enqueue."unique" is not null then
         v_known := @schema@.take_unique(v_queue.id, v_idempotency_key, v_id, true);

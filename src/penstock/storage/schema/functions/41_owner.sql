@@ -6,7 +6,8 @@
 -- has less than its share, and says which of its own are more than that. The shares differ by one at most; who has the
 -- one more depends on the queue, so that many small queues are spread too. Partitions that a resize removed are
 -- shared out by themselves: most of them are empty. Only who knows the most tasks of the queue has a share: while a new
--- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does.
+-- version of a program is rolled out, a key must not wait for a task that its owner does not know and another does. Remote
+-- workers have none: their servers choose for them.
 create or replace function @schema@.share_partitions(p_worker bigint)
 returns table (partition_id int, queue_id int, owner_epoch bigint, is_surplus boolean, permits int, tokens int)
 language plpgsql set search_path = pg_catalog, pg_temp as $$
@@ -16,6 +17,7 @@ begin
     with knowing as (
         select t.queue_id, t.worker_id, count(*) = max(count(*)) over (partition by t.queue_id) as is_able
           from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id and q.is_owned
+         where not exists (select from @schema@.remote_worker as r where r.worker_id = t.worker_id)
          group by t.queue_id, t.worker_id
     ), crew as (
         select k.*, count(*) filter (where k.is_able) over (partition by k.queue_id) as size,

@@ -159,7 +159,7 @@ return pg_advisory_xact_lock(hashtext('@schema@.load'), hashtext(p_commit));
 -- Locks: the load's row, its queue's map (shared), the commit, its ranges, the idempotency keys in order.
 create or replace function @schema@.publish_load(
     p_name text, p_queue text, p_batch bigint, p_is_stream boolean, p_origin text, p_stages text[], p_counts int[],
-    p_bad_rows bigint, p_homes smallint[], p_commit text, p_shards smallint[], p_rows bigint[],
+    p_bad_rows bigint, p_homes smallint[], p_commit text, p_shards smallint[], p_rows bigint[], p_trace jsonb,
     out is_new boolean, out rows bigint, out duplicates bigint, out bad_rows bigint, out published_at timestamptz)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
@@ -170,7 +170,8 @@ begin
     perform @schema@.lock_map_of_load(p_queue);
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
     perform @schema@.refuse_deleted(v_queue.id is null);
-    insert into @schema@.load (name, queue_id, is_stream, origin) values (p_name, v_queue.id, p_is_stream, p_origin)
+    insert into @schema@.load (name, queue_id, is_stream, origin, trace)
+    values (p_name, v_queue.id, p_is_stream, p_origin, p_trace)
         on conflict do nothing;
     v_load := (select l from @schema@.load as l where l.name = p_name for no key update);
     perform @schema@.check_load(v_load, v_queue, p_is_stream, p_origin);

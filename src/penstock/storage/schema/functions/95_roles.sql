@@ -2,7 +2,7 @@
 --
 --   worker    reads and writes rows, and has the few acts on tables that upkeep needs as functions
 --   producer  calls @schema@.enqueue, and can do nothing else
---   reader    reads
+--   reader    reads, but for access tokens
 --
 -- Everybody else has nothing. The set ends with `renew_grants`, so that what was made is closed to the public and open to
 -- those it is for.
@@ -23,7 +23,9 @@ begin atomic
       from pg_class where relnamespace = '@schema@'::regnamespace and relkind = 'S'
     union all
     select format('table @schema@.%I', relname),
-           case when p_kind = 'reader' or p_kind = 'worker' and (relkind = 'v' or relname in ('table_file', 'function_set', 'grantee'))
+           case when p_kind = 'reader' and relname = 'access_token' then null
+                when p_kind = 'reader'
+                  or p_kind = 'worker' and (relkind = 'v' or relname in ('table_file', 'function_set', 'grantee', 'audit'))
                 then 'select'
                 when p_kind = 'worker' then 'select, insert, update, delete' end
       from pg_class where relnamespace = '@schema@'::regnamespace and relkind in ('r', 'p', 'v')

@@ -10,7 +10,9 @@ create table @schema@.load (
     origin       text,
     is_paused    boolean not null default false,
     cancelled_at timestamptz,
-    created_at   timestamptz not null default now()
+    created_at   timestamptz not null default now(),
+    -- The W3C trace context in which it was loaded, as a job has it among its attributes; null where that was not sampled.
+    trace        jsonb
 );
 
 create index load_paused on @schema@.load (id) where is_paused;

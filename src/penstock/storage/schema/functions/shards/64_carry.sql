@@ -25,7 +25,7 @@ create or replace function @schema@.load_facts(p_job bigint) returns json
 language sql stable
 begin atomic
     select json_build_object('name', l.name, 'is_stream', l.is_stream, 'origin', l.origin, 'is_paused', l.is_paused,
-                             'cancelled_at', l.cancelled_at, 'created_at', l.created_at, 'size', r.size)
+                             'cancelled_at', l.cancelled_at, 'created_at', l.created_at, 'trace', l.trace, 'size', r.size)
       from @schema@.load_range as r join @schema@.load as l on l.id = r.load_id where r.range = p_job / 1024;
 end;
 

@@ -69,11 +69,12 @@ $$;
 create or replace function @schema@.take_load_ranges(p_ranges json) returns void
 language sql
 begin atomic
-    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
-    select distinct on (l.name) l.name, g.queue_id, l.is_stream, l.origin, l.is_paused, l.cancelled_at, l.created_at
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at, trace)
+    select distinct on (l.name) l.name, g.queue_id, l.is_stream, l.origin, l.is_paused, l.cancelled_at, l.created_at, l.trace
       from json_to_recordset(p_ranges) as g(queue_id int, load json)
      cross join lateral json_to_record(g.load)
-           as l(name text, is_stream boolean, origin text, is_paused boolean, cancelled_at timestamptz, created_at timestamptz)
+           as l(name text, is_stream boolean, origin text, is_paused boolean, cancelled_at timestamptz, created_at timestamptz,
+                trace jsonb)
      order by l.name
     on conflict do nothing;
     insert into @schema@.load_range (range, stage, load_id, size, partition_id, priority, has_idempotency_keys, task)

@@ -44,7 +44,7 @@ end $$;
 -- nobody has closed since. Once for each batch. Locks: the load's row, the ranges, the idempotency keys in order.
 create or replace function @schema@.publish_share(
     p_commit text, p_name text, p_queue text, p_is_stream boolean, p_origin text, p_batch bigint, p_is_paused boolean,
-    out rows bigint, out duplicates bigint)
+    p_trace jsonb, out rows bigint, out duplicates bigint)
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_queue @schema@.queue;
@@ -53,8 +53,8 @@ declare
     v_ranges @schema@.range_to_publish[];
 begin
     v_queue := (select q from @schema@.queue as q where q.name = p_queue);
-    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused)
-    values (p_name, v_queue.id, p_is_stream, p_origin, p_is_paused) on conflict do nothing;
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, trace)
+    values (p_name, v_queue.id, p_is_stream, p_origin, p_is_paused, p_trace) on conflict do nothing;
     v_load := (select l from @schema@.load as l where l.name = p_name for no key update);
     select b.rows, b.duplicates into rows, duplicates
       from @schema@.load_batch as b where b.load_id = v_load.id and b.batch = p_batch;

@@ -16,8 +16,8 @@ end $$;
 create or replace function @schema@.take_loads(p_given json) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at)
-    select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at
+    insert into @schema@.load (name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at, trace)
+    select name, queue_id, is_stream, origin, is_paused, cancelled_at, created_at, trace
       from json_populate_recordset(null::@schema@.load, p_given -> 'loads')
     on conflict (name) do nothing;
     insert into @schema@.load_batch as b (load_id, batch, rows, duplicates, bad_rows, published_at, commit_name)

@@ -1,0 +1,48 @@
+// A worker in JavaScript: node worker.mjs, with the server's address in PENSTOCK_SERVER and a token in PENSTOCK_TOKEN.
+const server = `${process.env.PENSTOCK_SERVER ?? "http://127.0.0.1:8080"}/api/v1`;
+const headers = { "content-type": "application/json" };
+if (process.env.PENSTOCK_TOKEN) headers.authorization = `Bearer ${process.env.PENSTOCK_TOKEN}`;
+
+const tasks = {
+  greet: async ({ name }) => `hello ${name}`,
+  fail: async () => { throw new Error("it does not work"); },
+};
+const concurrency = 10;
+const announced = Object.fromEntries(Object.keys(tasks).map((task) => [task, { max_attempts: 5, timeout: 60 }]));
+const queues = { [process.argv[2] ?? "greetings"]: announced };
+
+// Whatever goes wrong on the way is asked again: the same number has the same answer, at any server.
+async function call(path, body) {
+  for (let pause = 100; ; pause = Math.min(pause * 2, 5000)) {
+    try {
+      const answer = await fetch(server + path, { method: "POST", headers, body: JSON.stringify(body) });
+      if (answer.status < 500 && answer.status !== 429) return { status: answer.status, ...(await answer.json()) };
+    } catch {} // no answer came
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+async function run({ id, lease, task, args }) {
+  try {
+    ends.push({ job: id, lease, end: "succeeded", result: (await tasks[task](args)) ?? null });
+  } catch (error) {
+    ends.push({ job: id, lease, end: "retry", error: String(error?.stack ?? error) });
+  }
+  running.delete(lease + id);
+  wake();
+}
+
+let ends = [], running = new Set(), stopping = false, wake = () => {};
+process.on("SIGTERM", () => { stopping = true; wake(); });
+while (!stopping || running.size || ends.length) {
+  const { worker } = await call("/workers", { name: "node", queues, concurrency, lease: 15 });
+  for (let number = 1; ; number++) {
+    const told = ends.splice(0), want = stopping ? 0 : concurrency - running.size;
+    const answer = await call(`/workers/${worker}/poll`, { number, ends: told, want, wait: running.size ? 0 : 5 });
+    if (answer.status === 410) break; // it was declared dead: what it held goes to others
+    for (const job of answer.jobs ?? []) { running.add(job.lease + job.id); run(job); }
+    if (stopping && !running.size && !ends.length) break;
+    if (running.size && !ends.length) await new Promise((resolve) => { wake = resolve; setTimeout(resolve, 1000); });
+  }
+  if (stopping) await fetch(`${server}/workers/${worker}`, { method: "DELETE", headers });
+}

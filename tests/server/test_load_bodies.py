@@ -1,0 +1,95 @@
+"""Bodies that become loads, over real sockets: whole or not at all, once for their name."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from tests.server.served import serving
+from tests.system.facts import eventually
+
+from penstock import App
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[App]:
+    with App(database_url) as app:
+        app.queue("orders", partitions=4, order="key")
+        app.migrate()
+        yield app
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[httpx.Client]:
+    with serving(app) as client:
+        yield client
+
+
+def lines(count: int) -> Iterator[bytes]:
+    for number in range(count):
+        yield b'{"customer": "c-%d", "step": %d}\n' % (number % 50, number)
+
+
+def test_a_stream_becomes_a_load_once_for_its_name(app: App, client: httpx.Client) -> None:
+    path = "queues/orders/loads/november?task=book&key=customer&order_by=step&rows=20000"
+    first = client.put(path, content=lines(20_000), headers=NDJSON)
+    assert (first.status_code, first.json()) == (
+        201,
+        {"name": "november", "rows": 20_000, "duplicates": 0, "is_new": True},
+    )
+    again = client.put(path, content=lines(20_000), headers=NDJSON)
+    assert (again.status_code, again.json()["is_new"]) == (200, False)
+    assert app.stats("orders").queue_length == 20_000
+
+
+def test_a_bad_row_is_refused_with_its_number_and_nothing_is_enqueued(app: App, client: httpx.Client) -> None:
+    def body() -> Iterator[bytes]:
+        yield from lines(5_000)
+        yield b"no json\n"
+        yield from lines(5_000)
+
+    answer = client.put("queues/orders/loads/bad?task=book&key=customer", content=body(), headers=NDJSON)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+    assert "5001" in f"{answer.json()['field']} {answer.json()['detail']}"
+    assert app.stats("orders").queue_length == 0
+    fixed = client.put("queues/orders/loads/bad?task=book&key=customer", content=lines(10), headers=NDJSON)
+    assert (fixed.status_code, fixed.json()["rows"]) == (201, 10)
+
+
+def test_a_body_that_is_cut_is_no_load(app: App, client: httpx.Client) -> None:
+    with socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as connection:
+        connection.sendall(
+            b"PUT /api/v1/queues/orders/loads/cut?task=book&key=customer HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/x-ndjson\r\nContent-Length: 1000000\r\n\r\n" + b"".join(lines(10_000))
+        )
+    whole = client.put("queues/orders/loads/cut?task=book&key=customer", content=lines(7), headers=NDJSON)
+    assert whole.json() == {"name": "cut", "rows": 7, "duplicates": 0, "is_new": True}
+    eventually(lambda: app.stats("orders").queue_length == 7, "what was cut is gone")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "field"),
+    [
+        ("queues/orders/loads/x?task=book&rows=-1", NDJSON, 422, "rows"),
+        ("queues/orders/loads/x?task=book&types=a:float", {"content-type": "text/csv"}, 422, "types"),
+        ("queues/none/loads/x?task=book", NDJSON, 404, None),
+        ("queues/orders/loads/x?task=book", {"content-type": "application/json"}, 422, "Content-Type"),
+        ("queues/orders/loads/x?task=book&tusk=1", NDJSON, 422, "tusk"),
+    ],
+)
+def test_what_cannot_be_loaded_is_refused(
+    client: httpx.Client, path: str, headers: dict[str, str], status: int, field: str | None
+) -> None:
+    answer = client.put(path, content=lines(5), headers=headers)
+    assert (answer.status_code, answer.json().get("field")) == (status, field)
+
+
+def test_a_tenants_token_may_not_load(app: App, client: httpx.Client) -> None:
+    token = app.create_token("acme", role="produce", tenant="acme")
+    headers = NDJSON | {"Authorization": f"Bearer {token}"}
+    answer = client.put("queues/orders/loads/x?task=book&key=customer", content=lines(5), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")

@@ -1,0 +1,155 @@
+"""The server as a program, beside a worker, and inside another application; what it bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from tests.server.served import serving
+from tests.system.facts import eventually
+
+from penstock import App
+from penstock.server import asgi, body
+from penstock.server import serving as program
+
+JOB = {"task": "send", "args": {"to": "a@b.c"}}
+TASKS = """
+from penstock import App
+
+app = App()
+mail = app.queue("mail")
+
+
+@mail.task
+def send(to: str) -> None: ...
+"""
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[App]:
+    with App(database_url) as app:
+        app.queue("mail")
+        app.migrate()
+        yield app
+
+
+@contextmanager
+def running(folder: Path, url: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A program, and the URL that it says it is at; ended gently when the block is over."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", *words],
+        cwd=folder,
+        env=os.environ | {"PENSTOCK_URL": url, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if found := re.search(r"(http://\S+)/openapi.json", line):
+                yield process, found[1]
+                break
+        else:
+            raise AssertionError("it ended without a word of where it listens")
+        process.terminate()
+        rest = process.stdout.read()
+        assert process.wait() == 0, rest
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def test_serve_answers_until_it_is_told_to_stop(app: App, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    with running(tmp_path, database_url, "serve", "tasks:app", "--port", "0") as (_, url):
+        assert httpx.post(f"{url}/queues/mail/jobs", json=JOB).status_code == 201
+        wrong = httpx.post(f"{url}/queues/mail/jobs", json={"task": "send", "args": {"to": 1}})
+        assert wrong.json()["field"] == "to"
+    assert app.stats("mail").total_enqueued == 1
+
+
+def test_of_several_processes_each_answers_and_one_that_dies_is_started_again(
+    app: App, database_url: str, tmp_path: Path
+) -> None:
+    with running(tmp_path, database_url, "serve", "--port", "0", "--workers", "2") as (process, url):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+        def answers() -> bool:
+            try:
+                return httpx.post(f"{url}/queues/mail/jobs", json=JOB).status_code == 201
+            except httpx.TransportError:
+                return False
+
+        eventually(answers, "it answers")
+        first, second = map(int, children.read_text().split())
+        os.kill(first, signal.SIGKILL)
+        others = lambda: len({*map(int, children.read_text().split())} - {first}) == 2  # noqa: E731
+        eventually(others, "another is started")
+        os.kill(second, signal.SIGKILL)
+        eventually(answers, "it answers again")
+
+
+def test_up_serves_beside_its_worker(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    with running(tmp_path, database_url, "up", "tasks:app", "--port", "0") as (_, url), App(database_url) as app:
+        (job_id,) = httpx.post(f"{url}/queues/mail/jobs", json=JOB).json()["ids"]
+        assert app.result(job_id, timeout=60) is None
+
+
+def test_a_port_that_is_taken_is_refused_with_a_sentence(database_url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "penstock", "serve", "--port", str(port)]
+        environment = os.environ | {"PENSTOCK_URL": database_url}
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert f"127.0.0.1:{port} cannot be listened at" in run.stderr
+
+
+def test_it_may_be_mounted_and_asks_for_a_token_then(app: App) -> None:
+    async def call() -> httpx.Response:
+        transport = httpx.ASGITransport(app=Starlette(routes=[Mount("/in/here", asgi(app))]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post("/in/here/api/v1/queues/mail/jobs", json=JOB)
+
+    answer = asyncio.run(call())
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+
+
+def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
+    with serving(app) as client:
+        assert client.base_url.port is not None
+        for begun in (b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
+            with socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
+                slow.sendall(begun)
+                assert slow.recv(1) == b""
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "LONGEST_SILENCE_SECONDS", 0.2)
+    with serving(app) as client:
+        assert client.base_url.port is not None
+        with socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
+            slow.sendall(
+                b"POST /api/v1/queues/mail/jobs HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+            )
+            answer = slow.makefile("rb").read().split(b"\r\n\r\n")[1]
+    assert json.loads(answer)["code"] == "request-timeout"
+    assert app.stats("mail").total_enqueued == 0

@@ -1,0 +1,85 @@
+"""What a token lets its bearer do over HTTP, and whose name stands in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from tests.server.served import serving
+from tests.system.facts import eventually
+
+from penstock import App
+
+JOB = {"task": "send"}
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[App]:
+    with App(database_url) as app:
+        app.queue("mail")
+        app.queue("orders")
+        app.migrate()
+        yield app
+
+
+@pytest.fixture
+def client(app: App) -> Iterator[httpx.Client]:
+    with serving(app) as client:
+        yield client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def post(client: httpx.Client, token: str, queue: str = "mail", **job: object) -> httpx.Response:
+    return client.post(f"queues/{queue}/jobs", json=JOB | job, headers=bearer(token))
+
+
+def test_the_first_token_closes_the_door_to_this_machine(app: App, client: httpx.Client) -> None:
+    assert client.post("queues/mail/jobs", json=JOB).status_code == 201
+    token = app.create_token("shop", role="produce")
+    eventually(lambda: client.post("queues/mail/jobs", json=JOB).status_code == 401, "a token is asked for")
+    assert post(client, token).status_code == 201
+
+
+def test_one_that_is_revoked_lets_nobody_in(app: App, client: httpx.Client) -> None:
+    token = app.create_token("shop", role="produce")
+    eventually(lambda: post(client, token).status_code == 201, "the token is known")
+    app.revoke_token("shop")
+    eventually(lambda: post(client, token).status_code == 401, "the token is not taken any more")
+
+
+@pytest.mark.parametrize(("role", "status"), [("read", 403), ("produce", 201), ("work", 403), ("admin", 201)])
+def test_a_role_is_what_it_says(app: App, client: httpx.Client, role: str, status: int) -> None:
+    token = app.create_token("one", role=role)  # type: ignore[arg-type]
+    assert post(client, token).status_code == status
+
+
+def test_a_token_for_some_queues_is_refused_the_same_whether_there_are_others(app: App, client: httpx.Client) -> None:
+    token = app.create_token("shop", role="produce", queues=["mail"])
+    assert post(client, token).status_code == 201
+    others = [post(client, token, queue) for queue in ("orders", "none")]
+    assert [each.status_code for each in others] == [403, 403]
+    assert others[0].content == others[1].content
+
+
+def test_a_tenants_token_enqueues_for_that_tenant_and_in_its_own_space_of_keys(app: App, client: httpx.Client) -> None:
+    acme = app.create_token("acme", role="produce", tenant="acme")
+    other = app.create_token("other", role="produce", tenant="other")
+    ids = [post(client, token, idempotency_key="k").json()["ids"][0] for token in (acme, other, acme)]
+    assert ids[0] == ids[2] != ids[1]
+    assert [app.job(id_).tenant for id_ in ids[:2]] == ["acme", "other"]
+    assert [app.job(id_).idempotency_key for id_ in ids[:2]] == ["k", "k"]
+    unique = [post(client, token, unique="waiting").json()["ids"][0] for token in (acme, other, acme)]
+    assert unique[0] == unique[2] != unique[1]
+    refused = post(client, acme, tenant="other")
+    assert (refused.status_code, refused.json()["field"]) == (422, "tenant")
+
+
+def test_the_key_of_a_call_is_its_tokens_own(app: App, client: httpx.Client) -> None:
+    one, two = (app.create_token(name, role="produce") for name in ("one", "two"))
+    headers = [bearer(token) | {"Idempotency-Key": "call"} for token in (one, two, one)]
+    ids = [client.post("queues/mail/jobs", json=JOB, headers=each).json()["ids"] for each in headers]
+    assert ids[0] == ids[2] != ids[1]
