@@ -11,6 +11,7 @@ arrow_rows     an Arrow IPC stream
 parquet_rows   Parquet, by a temporary file
 typed_rows     what CSV, Arrow and Parquet have in common: columns with types
 plain_types    Arrow's types as loads know them
+refusing       what is said of a row that cannot be a job
 row_order      `order_by`: rows must arrive in that order
 
 What a load has in common with one from Spark is in `penstock.loading`.

@@ -61,7 +61,14 @@ def receive_load(
             _stage(stage, _read(form, request, tasks, body, limits), request, limits)
             stages = stage.finish()
             published = publish(
-                databases, request.name, request.queue, 0, stages, homes=destination.homes, is_stream=False
+                databases,
+                request.name,
+                request.queue,
+                0,
+                stages,
+                homes=destination.homes,
+                is_stream=False,
+                trace=request.trace,
             )
         except BaseException:
             stage.stop()

@@ -28,7 +28,7 @@ class ChunkedStage:
     def __init__(self, destination: Destination, load: str) -> None:
         self._destination = destination
         self._load = load
-        self._threads = ThreadPoolExecutor(_WRITERS, thread_name_prefix="penstock-load")
+        self._threads = ThreadPoolExecutor(_WRITERS, thread_name_prefix="penstock-stage")
         self._writing: deque[Future[None]] = deque()
         self._writers: list[StageWriter] = []
         self._chunk: list[JobColumns] = []
