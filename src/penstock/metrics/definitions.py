@@ -109,9 +109,17 @@ UNSERVED_SECONDS = Metric(
     "For how long the first of the task's jobs has waited without a live worker that has a handler for it. Missing"
     " where there is such a worker, where none waits, and of a task that no app has announced.",
 )
-WORKERS = Metric("penstock_workers", "gauge", ("shard",), "Workers that have renewed their lease in time, also those in other languages; not servers.")
+WORKERS = Metric(
+    "penstock_workers",
+    "gauge",
+    ("shard",),
+    "Workers that have renewed their lease in time, also those in other languages; not servers.",
+)
 SILENT_WORKERS = Metric(
-    "penstock_workers_silent", "gauge", ("shard",), "Workers and servers whose lease has run out and that nobody has removed yet."
+    "penstock_workers_silent",
+    "gauge",
+    ("shard",),
+    "Workers and servers whose lease has run out and that nobody has removed yet.",
 )
 CONCURRENCY = Metric("penstock_workers_concurrency", "gauge", ("shard",), "Slots of all live workers together.")
 OVERDUE = Metric(
