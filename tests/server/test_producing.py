@@ -71,8 +71,8 @@ def test_several_jobs_keep_their_order_and_may_wait_for_each_other(app: App, cli
 @pytest.mark.parametrize("has_other", [False, True])
 def test_many_that_are_alike_are_as_each_alone(app: App, client: httpx.Client, has_other: bool) -> None:
     jobs: list[dict[str, object]] = [
-        {"task": "t", "args": {"n": n, "x": None if n == 7 else "é"}, "key": {"base64": "/wA="} if n == 3 else f"k-{n % 5}",
-         "tags": ["a"], "priority": 2, "tenant": "acme"}
+        {"task": "t", "args": {"n": n, "x": None if n == 7 else "é"},
+         "key": {"base64": "/wA="} if n == 3 else f"k-{n % 5}", "tags": ["a"], "priority": 2, "tenant": "acme"}
         for n in range(20)
     ]  # fmt: skip
     if has_other:
