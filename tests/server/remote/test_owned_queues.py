@@ -1,4 +1,4 @@
-"""Workers far away on queues with rules about keys or tenants: servers own partitions, and choose for who polls."""
+"""Workers far away on queues with rules about keys or tenants: servers own their partitions, and choose for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.server.remote.test_polls import LOST, lose_before_a_turn
 from tests.server.remote.test_repeats import insist, lose_answers
 from tests.server.remote.world import Client, World, ends_of, run, soon
 
@@ -232,6 +233,55 @@ def test_g5_an_end_that_is_not_held_any_more_frees_no_key(orders: Orders) -> Non
     run(scenario())
 
 
+def test_g5_a_lease_that_is_lost_while_a_poll_begins_keeps_its_key(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, ids = orders.world, orders.enqueue(KEYS * 2)
+    lose_before_a_turn(world, monkeypatch)
+
+    async def scenario() -> None:
+        async with world.server() as server:
+            client = await world.join(server, SHIP)
+            held = await orders.poll(client, server, want=KEYS, wait=5)
+            lost = [int(job.id) for job in held if job.lease == held[0].lease]
+            assert 0 < len(lost) < KEYS
+            LOST.append(lost[0])
+            orders.end(held)
+            answer = await client.poll(server, ends_of(held), want=KEYS, wait=5)
+            assert sorted(int(each.job) for each in answer.lost) == sorted(lost)
+            orders.begin(answer.jobs)
+            rest = list(answer.jobs)
+            while len(rest) < KEYS:
+                rest += await orders.poll(client, server, want=KEYS, wait=1)
+            # They run again before anything else of their keys.
+            behind = {ids[ids.index(job) + KEYS] for job in lost}
+            assert {int(job.id) for job in rest} == {*ids[KEYS:], *lost} - behind
+
+    run(scenario())
+
+
+def test_jobs_that_were_rescued_twice_run_one_after_the_other_also_where_another_server_is_told_of_their_end(
+    orders: Orders,
+) -> None:
+    world, ids = orders.world, orders.enqueue(3)
+    world.ask("update penstock.ready set rescues = 2 returning 1")
+
+    async def scenario() -> None:
+        async with world.server() as a, world.server() as b:
+            client = await world.join(a, SHIP)
+            seen: list[int] = []
+            while len(seen) < 3:
+                jobs: list[GivenJob] = []
+                while not jobs:
+                    jobs = await orders.poll(client, a, want=3, wait=1)
+                assert len(jobs) == 1
+                seen += [int(job.id) for job in jobs]
+                await orders.poll(client, b, jobs, want=0)
+            assert sorted(seen) == sorted(ids)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 def test_g5_a_turn_whose_answer_is_lost_is_found_out_about_before_anything_more_is_chosen(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, is_done: bool
@@ -291,7 +341,7 @@ def test_a_worker_that_lacks_a_task_which_the_crew_knows_is_refused(orders: Orde
 
     async def scenario() -> None:
         async with world.server() as server:
-            both: dict[str, dict[str, dict[str, Any]]] = {"orders": {"ship": {}, "bill": {}}}
+            both: dict[str, Any] = {"orders": {"ship": {}, "bill": {}}}
             client = await world.join(server, both)
             waiting = asyncio.create_task(client.poll(server, want=1, wait=30))
             await soon(lambda: owns_all(world), "the server owns the partitions")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.server.remote.world import World, ends_of, run, soon
 
 from penstock.client.task import Task
 from penstock.errors import InvalidInput, LeaseLost, NotFound, WorkerGone
+from penstock.server.remote import owned_lane, plain_lane
 from penstock.server.remote.messages import GivenJob, PollAnswer
 from penstock.server.values import Base64
 
@@ -152,15 +155,17 @@ def test_of_many_that_wait_each_new_job_goes_to_one(world: World) -> None:
     run(scenario())
 
 
-def test_a_poll_that_is_given_nothing_says_so_when_its_time_is_up(world: World) -> None:
-    declare(world)
+def test_a_poll_that_is_given_nothing_says_so_when_its_time_is_up_and_says_so_again(world: World) -> None:
+    task = declare(world)
 
     async def scenario() -> None:
         async with world.server() as server:
             client = await world.join(server, MAIL)
             answer = await client.poll(server, want=1, wait=0.2)
             assert (answer.jobs, answer.lost, answer.cancelled, answer.stop) == ([], [], [], False)
+            job = await asyncio.to_thread(task.enqueue, to="late")
             assert (await client.poll_again(server, want=1, wait=30)) == answer
+            assert ids_of((await client.poll(server, want=1)).jobs) == [job]
 
     run(scenario())
 
@@ -389,6 +394,47 @@ def test_a_poll_whose_ends_are_all_lost_claims_nothing_and_uses_up_its_number(wo
             assert len((await client.poll(server, want=3, number=4)).jobs) == 3
 
     run(scenario())
+
+
+def test_g4_what_is_lost_while_a_poll_begins_is_told_and_where_that_is_all_nothing_is_claimed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = declare(world).enqueue_many(addresses(6))
+    lose_before_a_turn(world, monkeypatch)
+
+    async def scenario() -> None:
+        async with world.server() as server:
+            client = await world.join(server, MAIL)
+            jobs = [*(await client.poll(server, want=1)).jobs, *(await client.poll(server, want=1)).jobs]
+            LOST.append(int(jobs[0].id))
+            answer = await client.poll(server, ends_of(jobs), want=1)
+            assert [lost.job for lost in answer.lost] == [jobs[0].id]
+            LOST.append(int(answer.jobs[0].id))
+            with pytest.raises(LeaseLost):
+                await client.poll(server, ends_of(answer.jobs), want=5)
+            assert world.leases() == []
+
+    run(scenario())
+    assert world.states(ids) == ["ready", "succeeded", *["ready"] * 4]
+
+
+# Jobs whose leases are lost when the next turn has been prepared, and before it is sent.
+LOST: list[int] = []
+
+
+def lose_before_a_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (plain_lane, owned_lane):
+        monkeypatch.setattr(module, "take_turn", partial(lose_first, world, module.take_turn))
+
+
+def lose_first(world: World, take_turn: Callable[..., Any], *args: Any) -> Any:
+    while LOST:
+        world.ask(
+            "select penstock.release_leases(worker_id, array[id]) from penstock.lease where range = %s"
+            " and penstock.has_member(low, high, members, %s)",
+            *divmod(LOST.pop(), 1024),
+        )
+    return take_turn(*args)
 
 
 def test_numbers_that_go_back_or_skip_are_refused(world: World) -> None:

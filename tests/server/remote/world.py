@@ -31,9 +31,10 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 async def soon(fact: Callable[[], Awaitable[Any]], what: str) -> Any:
     """Wait for a fact; its value."""
     async with asyncio.timeout(60):
-        while not (value := await fact()):  # noqa: ASYNC110  (facts of a database set no event)
+        while True:
+            if value := await fact():
+                return value
             await asyncio.sleep(0.01)
-    return value
 
 
 def ends_of(jobs: Sequence[GivenJob], end: str = "succeeded", **more: Any) -> list[dict[str, Any]]:
@@ -63,9 +64,11 @@ class Client:
         # As it comes over HTTP.
         return await server.poll(self.worker, msgspec.json.decode(msgspec.json.encode(body), type=Poll))
 
-    async def poll_again(self, server: RemoteWorkers, *args: Any, **named: Any) -> PollAnswer:
+    async def poll_again(
+        self, server: RemoteWorkers, ends: Sequence[Mapping[str, Any]] = (), want: int = 0, wait: float = 0.0
+    ) -> PollAnswer:
         """The last poll again."""
-        return await self.poll(server, *args, **{**named, "number": self.number})
+        return await self.poll(server, ends, want, wait, self.number)
 
     async def renew(self, server: RemoteWorkers, progress: Mapping[str, Any] | None = None) -> RenewAnswer:
         return await server.renew(self.worker, progress or {})

@@ -76,8 +76,8 @@ def _checked_result(field: str, raw: bytes) -> bytes | None:
         )
     try:
         raw.decode()
-        is_doubtful = b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH
-        if is_doubtful and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
+        may_be_deep = b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH
+        if may_be_deep and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
             raise RecursionError
     except RecursionError:
         raise InvalidInput(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels") from None
