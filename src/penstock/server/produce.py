@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from penstock.client.options import Options
 from penstock.client.pending import PendingJob, prepare
 from penstock.errors import InvalidInput
 from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_name
+from penstock.model.trace_context import trace_of_headers
 from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
@@ -36,7 +37,13 @@ class Earlier(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to be enqueued. What is left out is as the task or the queue has it."""
+    """A job to be enqueued. What is left out is as the task or the queue has it.
+
+    `priority` is 0 (first) to 9, and 5 unless the task says otherwise; `delay` counts seconds, `run_at` is a time with
+    its zone; `after` names jobs to wait for, `on_parent_failure` says what is done where one of them fails. With
+    `idempotency_key` the job is enqueued once, with `unique` not while the same one waits: by its arguments, or by
+    `unique_key`. `created_by` and `tags` are for finding it again.
+    """
 
     task: str
     args: dict[str, Any] = {}
@@ -80,15 +87,17 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
     """Enqueue one job, or several.
 
     The header `Idempotency-Key` makes the whole call one that may be repeated: each job that has no key of its own gets
-    one from it. A job's key is needed where the task is ordered by key, unless the server's app declares the task.
+    one from it. A job's key is needed where the task is ordered by key, unless the server's app declares the task. A
+    header `traceparent` that is sampled is kept with each job, and `tracestate` beside it.
     """
     requests = _read(body, call.headers.get("content-type", JSON))
     _check_tenants(requests, call.caller.tenant)
     call_key = call.headers.get("idempotency-key")
+    trace = trace_of_headers(call.headers.get("traceparent"), call.headers.get("tracestate"))
     jobs: list[PendingJob] = []
     for index, request in enumerate(requests):
         try:
-            jobs.append(_job(call, queue, request, index, jobs, call_key))
+            jobs.append(_job(call, queue, request, index, jobs, call_key, trace))
         except InvalidInput as error:
             if len(requests) == 1:
                 raise
@@ -122,7 +131,13 @@ def _check_tenants(requests: Sequence[JobRequest], tenant: str | None) -> None:
 
 
 def _job(
-    call: Call, queue: str, request: JobRequest, index: int, earlier: Sequence[PendingJob], call_key: str | None
+    call: Call,
+    queue: str,
+    request: JobRequest,
+    index: int,
+    earlier: Sequence[PendingJob],
+    call_key: str | None,
+    trace: Mapping[str, str],
 ) -> PendingJob:
     caller = call.caller
     options = Options.checked(
@@ -138,7 +153,7 @@ def _job(
         tenant=request.tenant if caller.tenant is None else caller.tenant,
         created_by=request.created_by,
         tags=request.tags,
-    )
+    ).with_trace(trace)
     definition = _definition(call.app, queue, checked_name("task", request.task))
     is_from_call = request.idempotency_key is None and request.unique is None
     return _in_own_space(prepare(definition, request.args, options), caller, is_from_call=is_from_call)

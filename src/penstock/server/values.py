@@ -44,7 +44,7 @@ def decode_body(raw: bytes, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _told(error) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _no_json(error, "body") from None
+        raise _no_json(error, "body", raw) from None
 
 
 def decode_lines(raw: bytes, kind: type[T]) -> list[T]:
@@ -60,7 +60,7 @@ def decode_lines(raw: bytes, kind: type[T]) -> list[T]:
             told = _told(error)
             raise InvalidInput(told.field, f"in line {number}: {told.problem}") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise _no_json(error, f"line {number}") from None
+            raise _no_json(error, f"line {number}", line) from None
     return found
 
 
@@ -118,7 +118,9 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _no_json(error: Exception, field: str) -> InvalidInput:
+def _no_json(error: Exception, field: str, raw: bytes) -> InvalidInput:
+    if not raw.strip():
+        return InvalidInput(field, "it is empty; send JSON")
     if isinstance(error, RecursionError):
         return InvalidInput(field, "it is nested too deeply; give at most 100 levels")
     return InvalidInput(field, f"it is no JSON: {str(error)[:200]}")
