@@ -176,3 +176,10 @@ def test_the_trace_of_a_request_is_kept_with_its_jobs_where_it_is_sampled(app: A
 def test_a_body_without_anything_is_called_empty(client: httpx.Client) -> None:
     answer = client.post("queues/mail/jobs", headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["detail"]) == (422, "it is empty; send JSON")
+
+
+def test_a_state_that_there_is_not_is_refused_with_those_there_are(client: httpx.Client) -> None:
+    problem = client.get("jobs", params={"state": "dead"}).json()
+    assert (problem["code"], problem["field"]) == ("invalid-input", "state")
+    assert problem["detail"].startswith("there is no state 'dead'; give scheduled, blocked")
+    assert "failed" in problem["detail"]

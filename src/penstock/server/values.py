@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.model.job_state import State
 from penstock.model.records import Base64
 
 __all__ = ["Base64", "Instant", "decode_body", "decode_lines", "given_fields", "key_of", "parse_query"]
@@ -22,6 +23,7 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 _AT = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_NOT_AMONG = re.compile(r"Invalid enum value (.*)")
 MOST_FIELDS = 1_000
 
 
@@ -110,6 +112,8 @@ def _told(error: msgspec.ValidationError) -> InvalidInput:
         return InvalidInput(_joined(path, unknown[1]), "there is no such field; leave it out, or see openapi.json")
     if missing := _MISSING.match(problem):
         return InvalidInput(_joined(path, missing[1]), "it is missing; give it")
+    if path == "state" and (unknown := _NOT_AMONG.match(problem)):
+        return InvalidInput(path, f"there is no state {unknown[1]}; give {', '.join(State)}")
     problem = problem.replace("`", "")
     return InvalidInput(path or "body", f"{problem[:1].lower()}{problem[1:]}; give what openapi.json says")
 
