@@ -11,13 +11,20 @@ const concurrency = 10;
 const announced = Object.fromEntries(Object.keys(tasks).map((task) => [task, { max_attempts: 5, timeout: 60 }]));
 const queues = { [process.argv[2] ?? "greetings"]: announced };
 
-// Whatever goes wrong on the way is asked again: the same number has the same answer, at any server.
+// Whatever goes wrong on the way is asked again: the same number has the same answer, at any server. What is refused
+// (no such queue, no such token) would be refused again: that ends the worker, but for leases and workers that are lost.
 async function call(path, body) {
+  let refusal;
   for (let pause = 100; ; pause = Math.min(pause * 2, 5000)) {
     try {
       const answer = await fetch(server + path, { method: "POST", headers, body: JSON.stringify(body) });
-      if (answer.status < 500 && answer.status !== 429) return { status: answer.status, ...(await answer.json()) };
+      if (answer.ok || answer.status === 409 || answer.status === 410) return { status: answer.status, ...(await answer.json()) };
+      if (answer.status < 500 && answer.status !== 429) refusal = `${answer.status} ${await answer.text()}`;
     } catch {} // no answer came
+    if (refusal) {
+      console.error(`refused: ${refusal}`);
+      process.exit(1);
+    }
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }

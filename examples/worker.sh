@@ -9,7 +9,8 @@ call() { # METHOD PATH BODY; what goes wrong on the way is asked again, which is
     --data "$3" "$server/$2"
 }
 
-worker=$(call POST workers "$(jq -nc --arg q "$queue" '{name: "shell", queues: {($q): {greet: {}}}, concurrency: 1}')" | jq -er .worker)
+answer=$(call POST workers "$(jq -nc --arg q "$queue" '{name: "shell", queues: {($q): {greet: {}}}, concurrency: 1}')")
+worker=$(jq -er '.worker // empty' <<<"$answer") || { jq -r .detail <<<"$answer" >&2; exit 1; }
 trap 'call DELETE "workers/$worker" ""' EXIT
 trap 'exit 0' INT TERM
 ends='[]'

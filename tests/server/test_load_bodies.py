@@ -78,7 +78,7 @@ def test_a_body_that_is_cut_is_no_load(app: App, client: httpx.Client) -> None:
         ("queues/orders/loads/x?task=book&rows=-1", NDJSON, 422, "rows"),
         ("queues/orders/loads/x?task=book&types=a:float", {"content-type": "text/csv"}, 422, "types"),
         ("queues/none/loads/x?task=book", NDJSON, 404, None),
-        ("queues/orders/loads/x?task=book", {"content-type": "application/json"}, 422, "Content-Type"),
+        ("queues/orders/loads/x?task=book", {"content-type": "application/json"}, 415, "Content-Type"),
         ("queues/orders/loads/x?task=book&tusk=1", NDJSON, 422, "tusk"),
     ],
 )

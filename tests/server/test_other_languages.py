@@ -132,3 +132,13 @@ def test_a_worker_in_shell_does_one_job_after_the_other_also_where_its_server_is
         stack.enter_context(process(serve(database_url, port)))
         eventually(lambda: is_done(app, "ordered"), "all jobs are done")
     assert_in_order(app, "ordered")
+
+
+@pytest.mark.parametrize("command", [NODE, SHELL])
+def test_a_worker_that_is_refused_says_why_and_ends(app: App, database_url: str, command: list[str]) -> None:
+    port = free_port()
+    with process(serve(database_url, port)):
+        environment = os.environ | {"PENSTOCK_SERVER": f"http://127.0.0.1:{port}"}
+        ended = subprocess.run([*command, "nothing-of-that-name"], env=environment, capture_output=True, check=False)
+    assert ended.returncode == 1
+    assert b"queue 'nothing-of-that-name' does not exist" in ended.stderr

@@ -181,3 +181,27 @@ def test_a_name_of_a_queue_may_hold_anything(app: App, client: httpx.Client) -> 
     answer = client.post("queues/a%2Fb%3Fc%20%C3%A9/jobs", json={"task": "t"})
     assert app.job(answer.json()["ids"][0]).queue == "a/b?c é"
     assert client.post("queues/%FF/jobs", json={"task": "t"}).json()["field"] == "queue"
+
+
+def test_the_trace_of_a_request_is_kept_with_its_jobs_where_it_is_sampled(app: App, client: httpx.Client) -> None:
+    def sent(traceparent: str) -> list[str | None]:
+        headers = {"traceparent": traceparent, "tracestate": "vendor=1"}
+        answer = client.post("queues/mail/jobs", json={"jobs": [{"task": "a"}, {"task": "b"}]}, headers=headers)
+        return [app.job(id_).traceparent for id_ in answer.json()["ids"]]
+
+    sampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    assert sent(sampled) == [sampled, sampled]
+    assert sent(sampled[:-1] + "0") == [None, None]
+    assert sent("nonsense") == [None, None]
+
+
+def test_a_body_without_anything_is_called_empty(client: httpx.Client) -> None:
+    answer = client.post("queues/mail/jobs", headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "it is empty; send JSON")
+
+
+def test_a_state_that_there_is_not_is_refused_with_those_there_are(client: httpx.Client) -> None:
+    problem = client.get("jobs", params={"state": "dead"}).json()
+    assert (problem["code"], problem["field"]) == ("invalid-input", "state")
+    assert problem["detail"].startswith("there is no state 'dead'; give scheduled, blocked")
+    assert "failed" in problem["detail"]

@@ -102,6 +102,21 @@ def test_it_may_be_mounted_and_asks_for_a_token_then(app: App) -> None:
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
+def test_where_it_is_mounted_stands_in_openapi_json_and_in_what_it_says(app: App) -> None:
+    headers = {"authorization": f"Bearer {app.create_token('looker', role='read')}"}
+
+    async def call() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app=Starlette(routes=[Mount("/in/here", asgi(app))]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            return [await client.get(f"/in/here/{path}") for path in ("api/v1/openapi.json", "", "api/v1/nothing")]
+
+    document, *elsewhere = asyncio.run(call())
+    assert document.json()["servers"] == [{"url": "/in/here/api/v1"}]
+    for answer in elsewhere:
+        assert answer.status_code == 404
+        assert "/in/here/api/v1/openapi.json" in answer.json()["detail"]
+
+
 def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
     with serving(app) as client:

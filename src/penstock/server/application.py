@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.datastructures import Headers
@@ -52,7 +53,7 @@ class Application:
         self._rates = CallRates()
         self._outside = Outside(app)
         self._router = Router(OPERATIONS)
-        self._document: bytes | None = None
+        self._document: tuple[str, bytes] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's life."""
@@ -102,17 +103,18 @@ class Application:
         if parts in PROBES and scope["method"] == "GET":
             return await self.services.looking.run(lambda: self._outside.health(parts))
         if parts[:2] != PREFIX and parts != METRICS:
-            raise ProblemError("not-found", "there is nothing at this path; the API is at /api/v1/openapi.json")
+            told = f"there is nothing at this path; the API is at {_mounted_at(scope)}/api/v1/openapi.json"
+            raise ProblemError("not-found", told)
         caller = await self._admit(scope, headers)
         self._rates.count(caller)
         if parts == METRICS and scope["method"] == "GET":
             return await self.services.looking.run(lambda: self._outside.metrics(caller))
         parts = parts[2:]
         if parts == (b"openapi.json",) and scope["method"] == "GET":
-            return self._describe()
+            return self._describe(_mounted_at(scope))
         found = self._router.find(scope["method"], parts)
         if found.operation is None:
-            return _refuse_path(found.methods)
+            return _refuse_path(found.methods, _mounted_at(scope))
         operation = found.operation
         check_may(caller, operation, found.named)
         values: dict[str, Any] = dict(found.named)
@@ -144,10 +146,15 @@ class Application:
                 return respond_with(problem_of(error), HEADERS | {"Connection": "close"})
         return _respond_with(operation, await _unless_gone(operation.handler(**values), receive))
 
-    def _describe(self) -> Response:
-        if self._document is None:
-            self._document = msgspec.json.encode(describe(OPERATIONS))
-        return Response(self._document, media_type=JSON, headers=HEADERS)
+    def _describe(self, mounted_at: str) -> Response:
+        if self._document is None or self._document[0] != mounted_at:
+            self._document = (mounted_at, msgspec.json.encode(describe(OPERATIONS, mounted_at)))
+        return Response(self._document[1], media_type=JSON, headers=HEADERS)
+
+
+def _mounted_at(scope: Scope) -> str:
+    """The path that leads here, percent-encoded; empty where nothing is above."""
+    return quote(scope.get("root_path", "").rstrip("/"))
 
 
 async def _read_value(operation: Operation, receive: Receive, headers: Headers) -> Any:
@@ -209,8 +216,9 @@ def _respond_with(operation: Operation, value: Any) -> Response:
     return Response(msgspec.json.encode(record(value)), status, headers, JSON)
 
 
-def _refuse_path(methods: tuple[str, ...]) -> Response:
+def _refuse_path(methods: tuple[str, ...], mounted_at: str) -> Response:
     if not methods:
-        raise ProblemError("not-found", "there is nothing at this path; openapi.json lists what there is")
+        told = f"there is nothing at this path; {mounted_at}/api/v1/openapi.json lists what there is"
+        raise ProblemError("not-found", told)
     problem = problem_of(ProblemError("method-not-allowed", f"this path has {', '.join(methods)}"))
     return respond_with(problem, HEADERS | {"Allow": ", ".join(methods)})

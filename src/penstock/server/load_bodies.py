@@ -7,10 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from penstock.errors import InvalidInput
 from penstock.model.records import record, record_type
 from penstock.model.trace_context import trace_of_headers
 from penstock.server.body_pipe import read_in_thread
 from penstock.server.call import Call
+from penstock.server.loading.content import find_format
 from penstock.server.loading.load_request import LoadReceipt, LoadRequest, read_types
 from penstock.server.loading.receive import receive_load
 from penstock.server.operation import Answer, Operations
@@ -51,10 +53,15 @@ async def put_load(call: Call, queue: str, load: str, query: LoadOptions) -> Ans
     A name that was loaded before is answered with 200, and nothing is written. Columns are arguments, but for task,
     args, key, priority, run_at, idempotency_key and tenant.
     """
+    content_type = call.headers.get("content-type", "")
+    try:
+        find_format(content_type)
+    except InvalidInput as error:
+        raise ProblemError("unsupported-media-type", error.problem, field=error.field) from error
     request = LoadRequest(
         queue=queue,
         name=load,
-        content_type=call.headers.get("content-type", ""),
+        content_type=content_type,
         content_encoding=call.headers.get("content-encoding"),
         task=query.task,
         key=query.key,

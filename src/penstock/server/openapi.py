@@ -20,8 +20,8 @@ PATH_SCHEMAS = {"job_id": {"type": "string", "pattern": "^[0-9]{1,19}$"}}
 REF = "#/components/schemas/{name}"
 
 
-def describe(operations: Sequence[Operation]) -> dict[str, Any]:
-    """The whole document."""
+def describe(operations: Sequence[Operation], mounted_at: str = "") -> dict[str, Any]:
+    """The whole document, of an application that is mounted there: clients that are generated call what it names."""
     types = _types(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     schema_of = {_key(kind): schema for kind, schema in zip(types, schemas, strict=True)}
@@ -31,7 +31,7 @@ def describe(operations: Sequence[Operation]) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": "Produce, work, look and repair."},
-        "servers": [{"url": "/api/v1"}],
+        "servers": [{"url": f"{mounted_at}/api/v1"}],
         "security": [{"token": []}, {}],
         "paths": paths,
         "components": {

@@ -40,7 +40,13 @@ class Earlier(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job to be enqueued. What is left out is as the task or the queue has it."""
+    """A job to be enqueued. What is left out is as the task or the queue has it.
+
+    `priority` is 0 (first) to 9, and 5 unless the task says otherwise; `delay` counts seconds, `run_at` is a time with
+    its zone; `after` names jobs to wait for, `on_parent_failure` says what is done where one of them fails. With
+    `idempotency_key` the job is enqueued once, with `unique` not while the same one waits: by its arguments, or by
+    `unique_key`. `created_by` and `tags` are for finding it again.
+    """
 
     task: str
     args: dict[str, Any] = {}
@@ -88,7 +94,8 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
     """Enqueue one job, or several.
 
     The header `Idempotency-Key` makes the whole call one that may be repeated: each job that has no key of its own gets
-    one from it. A job's key is needed where the task is ordered by key, unless the server's app declares the task.
+    one from it. A job's key is needed where the task is ordered by key, unless the server's app declares the task. A
+    header `traceparent` that is sampled is kept with each job, and `tracestate` beside it.
     """
     requests = _read(body, call.headers.get("content-type", JSON))
     _check_tenants(requests, call.caller.tenant)

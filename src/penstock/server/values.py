@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.model.job_state import State
 from penstock.model.records import Base64
 
 __all__ = ["Base64", "Instant", "decode_body", "decode_lines", "given_fields", "key_of", "parse_query"]
@@ -22,6 +23,7 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 _AT = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_NOT_AMONG = re.compile(r"Invalid enum value (.*)")
 MOST_FIELDS = 1_000
 
 
@@ -44,7 +46,7 @@ def decode_body(raw: bytes, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _told(error) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _no_json(error, "body") from None
+        raise _no_json(error, "body", raw) from None
 
 
 def decode_lines(raw: bytes, kind: type[T]) -> list[T]:
@@ -60,7 +62,7 @@ def decode_lines(raw: bytes, kind: type[T]) -> list[T]:
             told = _told(error)
             raise InvalidInput(told.field, f"in line {number}: {told.problem}") from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise _no_json(error, f"line {number}") from None
+            raise _no_json(error, f"line {number}", line) from None
     return found
 
 
@@ -110,6 +112,8 @@ def _told(error: msgspec.ValidationError) -> InvalidInput:
         return InvalidInput(_joined(path, unknown[1]), "there is no such field; leave it out, or see openapi.json")
     if missing := _MISSING.match(problem):
         return InvalidInput(_joined(path, missing[1]), "it is missing; give it")
+    if path == "state" and (unknown := _NOT_AMONG.match(problem)):
+        return InvalidInput(path, f"there is no state {unknown[1]}; give {', '.join(State)}")
     problem = problem.replace("`", "")
     return InvalidInput(path or "body", f"{problem[:1].lower()}{problem[1:]}; give what openapi.json says")
 
@@ -118,7 +122,9 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _no_json(error: Exception, field: str) -> InvalidInput:
+def _no_json(error: Exception, field: str, raw: bytes) -> InvalidInput:
+    if not raw.strip():
+        return InvalidInput(field, "it is empty; send JSON")
     if isinstance(error, RecursionError):
         return InvalidInput(field, "it is nested too deeply; give at most 100 levels")
     return InvalidInput(field, f"it is no JSON: {str(error)[:200]}")

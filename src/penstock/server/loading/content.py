@@ -28,7 +28,8 @@ def find_format(content_type: str) -> str:
     """The format that a Content-Type names."""
     kind, *parameters = (part.strip().lower() for part in content_type.split(";"))
     if kind not in _FORMATS:
-        raise InvalidInput("Content-Type", f"{shown(content_type)} cannot be loaded; send {_OFFERED}")
+        given = shown(content_type) if kind else "a body of which nobody says what it is"
+        raise InvalidInput("Content-Type", f"{given} cannot be loaded; send {_OFFERED}")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):

@@ -159,8 +159,8 @@ def find_queue(connection: Connection, name: str, *, deleted: bool = False) -> Q
         row = connection.execute(query("deleted_since"), {"name": name}).fetchone()
         if row is None:
             raise NotFound(
-                f"queue {name!r} does not exist: declare it with app.queue({name!r}), or see app.queues(), or "
-                "`penstock stats`, for those that do"
+                f"queue {name!r} does not exist: declare it with app.queue({name!r}), or by PUT queues/{{queue}} over "
+                "HTTP; app.queues(), GET queues and `penstock stats` tell those that do"
             )
         at, since = row
         raise NotFound(
