@@ -127,7 +127,7 @@ def test_g5_retries_hold_their_key(orders: Orders) -> None:
 
 
 def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orders: Orders) -> None:
-    world, ids = orders.world, orders.enqueue(80)
+    world, ids = orders.world, orders.enqueue(48)
 
     async def scenario() -> None:
         async with world.server() as a, world.server() as b:
@@ -135,7 +135,7 @@ def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orde
             given: dict[int, list[GivenJob]] = {0: [], 1: []}
             done = turn = 0
             async with asyncio.timeout(120):
-                while done < 80:
+                while done < 48:
                     for n, client in enumerate(clients):
                         turn += 1
                         ends = given[n]
@@ -146,7 +146,7 @@ def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orde
             assert owners[0][0] in (1, 2)
 
     run(scenario())
-    assert world.states(ids) == ["succeeded"] * 80
+    assert world.states(ids) == ["succeeded"] * 48
     assert orders.in_order(ids)
 
 
@@ -499,7 +499,7 @@ def test_what_has_waited_for_longer_than_its_queue_allows_is_not_given(world: Wo
 
 
 def test_many_polls_at_once_over_one_owner(orders: Orders) -> None:
-    world, ids = orders.world, orders.enqueue(90)
+    world, ids = orders.world, orders.enqueue(48)
 
     async def scenario() -> None:
         async with world.server() as server:
@@ -512,7 +512,7 @@ def test_many_polls_at_once_over_one_owner(orders: Orders) -> None:
             await asyncio.gather(*[work(await world.join(server, SHIP)) for _ in range(5)])
 
     run(scenario())
-    assert world.states(ids) == ["succeeded"] * 90
+    assert world.states(ids) == ["succeeded"] * 48
     assert orders.in_order(ids)
 
 

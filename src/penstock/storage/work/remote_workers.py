@@ -7,7 +7,7 @@ the worker by now (`is_superseded`), or where the worker is gone (`is_gone`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -95,10 +95,6 @@ class HeldLease(NamedTuple):
     def positions(self) -> Sequence[int]:
         return members_of(self.low, self.high, self.members)
 
-    def has(self, named: NamedJob) -> bool:
-        """Whether the job that was named is held under it."""
-        return self.token == named.token and self.range == named.job // 1024 and named.job % 1024 in set(self.positions)
-
 
 class Greeting(NamedTuple):
     """How a remote worker stands on one database at the beginning of a call."""
@@ -122,9 +118,19 @@ class Greeting(NamedTuple):
     def held_jobs(self) -> int:
         return sum(len(lease.positions) for lease in self.held.values())
 
-    def holds(self, named: NamedJob) -> bool:
-        lease = self.held.get(named.lease)
-        return lease is not None and lease.has(named)
+    def find_held(self, jobs: Iterable[NamedJob]) -> dict[NamedJob, HeldLease]:
+        """Those of these jobs that are held, with the leases they are held under."""
+        found: dict[NamedJob, HeldLease] = {}
+        members: dict[int, frozenset[int]] = {}
+        for named in jobs:
+            lease = self.held.get(named.lease)
+            if lease is None or lease.token != named.token or lease.range != named.job // 1024:
+                continue
+            if lease.id not in members:
+                members[lease.id] = frozenset(lease.positions)
+            if named.job % 1024 in members[lease.id]:
+                found[named] = lease
+        return found
 
 
 class GivenLease(NamedTuple):
