@@ -42,6 +42,7 @@ __all__ = [
     "queues_with_ready",
     "read_poll",
     "record_of",
+    "remote_workers_left_out",
     "renew_open",
     "sleep_on",
     "take_away",
@@ -380,6 +381,12 @@ def crew_tasks(connection: Connection, queues: Sequence[int]) -> list[tuple[int,
     """Of queues with an owner: each task that somebody knows who chooses from them, and one of those."""
     rows = connection.execute(query("crew_tasks"), {"queues": array_text(queues)}).fetchall()
     return [(queue, task, who) for queue, task, who in rows]
+
+
+def remote_workers_left_out(connection: Connection, queue: int) -> list[tuple[str, str, str]]:
+    """Remote workers that are given no job of a queue with an owner, each with a task that it lacks and who knows it."""
+    rows = connection.execute(query("remote_workers_left_out"), {"queue": queue}).fetchall()
+    return [(name, task, who) for name, task, who in rows]
 
 
 def forget_remote_workers(connection: Connection) -> int:
