@@ -32,6 +32,7 @@ QUESTIONS = (
     "worker_cost",
     "middleware",
     "batches",
+    "metrics",
     "memory",
     "storage_json",
     "history_form",
@@ -55,6 +56,8 @@ QUESTIONS = (
     "shard_routing",
     "shard_killed",
     "once_under_kills",
+    "http_calls",
+    "remote_worker",
 )
 ONLY_WHEN_NAMED = ("peers",)
 RESULTS = Path(__file__).parent / "results"

@@ -68,6 +68,28 @@ def test_several_jobs_keep_their_order_and_may_wait_for_each_other(app: App, cli
     assert app.job(again.json()["ids"][0]).after == [int(ids[0]), int(ids[1])]
 
 
+@pytest.mark.parametrize("has_other", [False, True])
+def test_many_that_are_alike_are_as_each_alone(app: App, client: httpx.Client, has_other: bool) -> None:
+    jobs: list[dict[str, object]] = [
+        {"task": "t", "args": {"n": n, "x": None if n == 7 else "é"},
+         "key": {"base64": "/wA="} if n == 3 else f"k-{n % 5}", "tags": ["a"], "priority": 2, "tenant": "acme"}
+        for n in range(20)
+    ]  # fmt: skip
+    if has_other:
+        jobs.append({"task": "other", "key": "k-0"})
+    ids = client.post("queues/updates/jobs", json={"jobs": jobs}).json()["ids"][:20]
+    found = [app.job(id_) for id_ in ids]
+    assert [job.args for job in found] == [{"n": n, "x": None if n == 7 else "é"} for n in range(20)]
+    assert [job.key for job in found] == [b"\xff\x00" if n == 3 else f"k-{n % 5}" for n in range(20)]
+    assert {(job.task, tuple(job.tags), job.priority, job.tenant) for job in found} == {("t", ("a",), 2, "acme")}
+    declared = [{"task": "order", "args": {"customer": f"c-{n}", "when": "2026-01-01T00:00:00Z"}} for n in range(20)]
+    ids = client.post("queues/shop/jobs", json={"jobs": declared}).json()["ids"]
+    assert [app.job(id_).key for id_ in ids] == [f"c-{n}" for n in range(20)]
+    declared[13]["args"] = {"customer": "c-1"}
+    assert client.post("queues/shop/jobs", json={"jobs": declared}).json()["field"] == "jobs[13].when"
+    assert app.stats("shop").total_enqueued == 20
+
+
 def test_each_line_is_a_job(app: App, client: httpx.Client) -> None:
     body = b'{"task": "send", "args": {"n": 1}}\n\n{"task": "send", "args": {"n": 2}}\n'
     answer = client.post("queues/mail/jobs", content=body, headers={"content-type": "application/x-ndjson"})

@@ -70,6 +70,18 @@ def test_who_waits_is_answered_when_the_server_stops(shop: Shop, client: Client)
     assert client.get(f"jobs/{id_}?wait=30")["state"] == "ready"
 
 
+def test_all_who_wait_are_answered_also_where_their_jobs_end_at_once(
+    shop: Shop, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = shop.send.enqueue_many([{"to": "ada"}] * 60)
+    answers = [client.start("GET", f"jobs/{id_}?wait=30") for id_ in ids]
+    eventually(lambda: waiting(client) == len(ids), "all wait")
+    # No more may wait for a thread than that.
+    monkeypatch.setattr(client.application.services.looking, "_most", 20)
+    shop.app.cancel(queue="mail")
+    assert {answer.result(60).status_code for answer in answers} == {200}
+
+
 def test_a_database_that_does_not_answer_once_ends_no_wait(
     shop: Shop, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "encode_result",
     "encode_scalars",
     "encode_value",
+    "have_any_names",
     "have_length",
     "have_names",
     "have_scalars",
@@ -80,6 +81,11 @@ def have_length(rows: list[dict[str, Any]], length: int) -> bool:
 def have_names(rows: list[dict[str, Any]], names: frozenset[str]) -> bool:
     """Whether all rows are dicts with just these names."""
     return set(map(type, rows)) == {dict} and all(map(eq, map(dict.keys, rows), repeat(names)))
+
+
+def have_any_names(rows: list[dict[str, Any]]) -> bool:
+    """Whether all rows are dicts, with names that are text."""
+    return set(map(type, rows)) == {dict} and {str}.issuperset(map(type, chain.from_iterable(rows)))
 
 
 def have_scalars(rows: list[dict[str, Any]]) -> bool:

@@ -16,6 +16,7 @@ log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 0.2
 MOST_WAITING = 10_000
+MOST_AT_ONCE = 8
 
 
 class JobEnds:
@@ -27,6 +28,8 @@ class JobEnds:
         self._which_ended = which_ended
         self._threads = threads
         self._stopping = stopping
+        # Who waited looks at its job in turn: many may end at once, and all are to be answered.
+        self.turn = asyncio.Semaphore(MOST_AT_ONCE)
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}
         self._count = 0
         self._looking: asyncio.Task[None] | None = None

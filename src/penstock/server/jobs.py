@@ -49,13 +49,15 @@ async def read_job(call: Call, job_id: str, query: WaitQuery) -> JobDetail:
 
     With `wait` it is answered when the job has ended, or as it is when so many seconds are over.
     """
-    loop = asyncio.get_running_loop()
+    loop, ends = asyncio.get_running_loop(), call.services.job_ends
     until = loop.time() + query.wait
     job = await call.look(lambda: job_for(call, job_id))
     while job.state not in FINAL and (left := until - loop.time()) > 0 and not call.services.stopping.is_set():
-        await call.services.job_ends.wait(job.id, left)
-        job = await call.look(lambda: job_for(call, job_id))
-    return await call.look(lambda: _with_children(call, job))
+        await ends.wait(job.id, left)
+        async with ends.turn:
+            job = await call.look(lambda: job_for(call, job_id))
+    async with ends.turn:
+        return await call.look(lambda: _with_children(call, job))
 
 
 @jobs.add("GET", "/jobs/{job_id}/explain", may="read", is_narrowed=True)

@@ -21,6 +21,7 @@ from penstock.model.encoding import (
     encode_arguments,
     encode_result,
     encode_scalars,
+    have_any_names,
     have_length,
     have_names,
     have_scalars,
@@ -135,6 +136,9 @@ class Arguments:
     def _encode_quickly(self, rows: Sequence[Mapping[str, Any]]) -> list[bytes] | None:
         """Column by column; single values are looked at only where that does not do. None: they are not alike."""
         fits = self._prepare() if self._fits is None else self._fits
+        if self._any_name is not None and not self.names and self._any_name_fit is None:
+            # It takes whatever there is.
+            return encode_scalars(rows) if type(rows) is list and have_any_names(rows) and have_scalars(rows) else None
         has_all_fits = len(fits) == len(self.names)
         # Where each column is looked at, one that is missing shows by that.
         if type(rows) is not list or not (
