@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.work.leases import Lease, members_of
@@ -186,10 +186,16 @@ class Opening(NamedTuple):
     is_untold: bool
 
     def parameters(self) -> dict[str, Any]:
+        positions: dict[tuple[int, int, int], list[int]] = {}
+        for named in self.ends:
+            positions.setdefault((named.lease, named.token, named.job // 1024), []).append(named.job % 1024)
         return {
+            "leases": array_text([lease for lease, _, _ in positions]),
+            "tokens": array_text([token for _, token, _ in positions]),
+            "ranges": array_text([range_ for _, _, range_ in positions]),
+            "members": array_text([members_text(each) for each in positions.values()]),
             "seen_number": self.seen_number,
             "seen_request": self.seen_request,
-            "ends": json.dumps([each._asdict() for each in self.ends]),
             "lost": self.lost,
             "without": json.dumps(self.without),
             "is_untold": self.is_untold,

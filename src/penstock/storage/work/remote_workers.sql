@@ -43,7 +43,8 @@ update @schema@.lease as l set is_ahead = false
 
 -- name: open_poll
 -- See @schema@.open_poll. Locks: the worker's row, its leases by number.
-select @schema@.open_poll(%(remote)s, %(seen_number)s, %(seen_request)s, %(number)s, %(request)s, %(ends)s::json, %(lost)s,
+select @schema@.open_poll(%(remote)s, %(seen_number)s, %(seen_request)s, %(number)s, %(request)s, %(leases)s::bigint[],
+                          %(tokens)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(lost)s,
                           %(without)s::json, %(is_untold)s)
 
 -- name: claim_for_remote
