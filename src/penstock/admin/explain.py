@@ -36,6 +36,7 @@ from penstock.storage.inspect.key_reasons import KeyFacts, why_not_started
 from penstock.storage.repair.control import is_dead
 from penstock.storage.repair.deleting import BY_DELETE, is_of_deleted
 from penstock.storage.work.permits import next_total_token, unknown_permits
+from penstock.storage.work.remote_workers import remote_workers_left_out
 
 __all__ = ["explain"]
 
@@ -102,7 +103,9 @@ def _explain(connection: Connection, job_id: int, scope: JobScope | None) -> Exp
             break
         waiting = why_waiting(connection, job_id, job.task)
         if waiting is not None:
-            return _explain_ready(job, waiting, why_not_started(connection, job_id))
+            key_facts = why_not_started(connection, job_id)
+            told = _explain_ready(job, waiting, key_facts)
+            return told if key_facts is None else _add_left_out(connection, waiting.queue_id, told)
         if (way := on_its_way(connection, job_id)) is not None:
             return _explain_carried(connection, job, *way)
         job = find_job(connection, job_id)
@@ -277,6 +280,18 @@ def _explain_ready(job: Job, waiting: WaitingFacts, key_facts: KeyFacts | None) 
             job, f"waiting behind {least}{waiting.jobs_before} jobs of priority {waiting.priority}", **facts
         )
     return _explanation(job, "ready: next of its priority, taken as soon as a worker has a free slot", **facts)
+
+
+def _add_left_out(connection: Connection, queue: int, told: Explanation | _ForLead) -> Explanation | _ForLead:
+    """Say which remote workers are given no job of its queue, so that nobody waits for them."""
+    left_out = remote_workers_left_out(connection, queue)
+    if isinstance(told, _ForLead) or not left_out:
+        return told
+    said = "".join(
+        f"; remote worker {name} is given nothing of this queue: it does not know task {task!r}, which {who} does"
+        for name, task, who in left_out
+    )
+    return replace(told, reason=told.reason + said)
 
 
 def _waits_for_more(job: Job, waiting: WaitingFacts) -> str | None:

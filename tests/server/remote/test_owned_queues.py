@@ -127,7 +127,7 @@ def test_g5_retries_hold_their_key(orders: Orders) -> None:
 
 
 def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orders: Orders) -> None:
-    world, ids = orders.world, orders.enqueue(80)
+    world, ids = orders.world, orders.enqueue(48)
 
     async def scenario() -> None:
         async with world.server() as a, world.server() as b:
@@ -135,7 +135,7 @@ def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orde
             given: dict[int, list[GivenJob]] = {0: [], 1: []}
             done = turn = 0
             async with asyncio.timeout(120):
-                while done < 80:
+                while done < 48:
                     for n, client in enumerate(clients):
                         turn += 1
                         ends = given[n]
@@ -146,7 +146,7 @@ def test_g5_two_servers_share_the_partitions_and_each_call_comes_to_another(orde
             assert owners[0][0] in (1, 2)
 
     run(scenario())
-    assert world.states(ids) == ["succeeded"] * 80
+    assert world.states(ids) == ["succeeded"] * 48
     assert orders.in_order(ids)
 
 
@@ -158,10 +158,10 @@ def test_a_server_that_owns_nothing_says_so_soon(world: World) -> None:
             client, other = await world.join(a, SHIP), await world.join(b, SHIP)
             owner = asyncio.create_task(client.poll(a, want=1, wait=30))
             await soon(lambda: owns_all(world), "the first server owns the partition")
-            started = asyncio.get_running_loop().time()
-            # It does not wait for half a minute, and its worker calls again, until it meets the owner.
+            # It does not wait for half a minute, as the one that began before, and its worker calls again, until it
+            # meets the owner.
             assert (await other.poll(b, want=1, wait=30)).jobs == []
-            assert asyncio.get_running_loop().time() - started < 15
+            assert not owner.done()
             job = await asyncio.to_thread(orders.task.enqueue, customer=1, n=1)
             jobs = list((await owner).jobs)
             # The other may own it by now.
@@ -354,6 +354,28 @@ def test_a_worker_that_lacks_a_task_which_the_crew_knows_is_refused(orders: Orde
     run(scenario())
 
 
+def test_explain_says_which_workers_are_given_nothing_since_they_lack_a_task(orders: Orders) -> None:
+    orders.queue.task(name="bill", key="customer")(_bill)
+    world = orders.world
+    world.app.migrate()
+
+    async def scenario() -> None:
+        async with world.server() as server:
+            old = await world.join(server, SHIP)
+            new = await world.join(server, {"orders": {"ship": {}, "bill": {}}}, concurrency=1)
+            waiting = asyncio.create_task(new.poll(server, want=1, wait=30))
+            await soon(lambda: owns_all(world), "the server owns the partitions")
+            ids = await asyncio.to_thread(orders.enqueue, 2)
+            (given,) = (await waiting).jobs
+            (other,) = set(ids) - {int(given.id)}
+            assert (await old.poll(server, want=1, wait=0.2)).jobs == []
+            reason = world.app.explain(other).reason
+            assert "remote worker far#" in reason
+            assert "does not know task 'bill', which server " in reason
+
+    run(scenario())
+
+
 def _bill(customer: int, n: int) -> None:
     """Runs far away."""
 
@@ -499,7 +521,7 @@ def test_what_has_waited_for_longer_than_its_queue_allows_is_not_given(world: Wo
 
 
 def test_many_polls_at_once_over_one_owner(orders: Orders) -> None:
-    world, ids = orders.world, orders.enqueue(90)
+    world, ids = orders.world, orders.enqueue(48)
 
     async def scenario() -> None:
         async with world.server() as server:
@@ -512,7 +534,7 @@ def test_many_polls_at_once_over_one_owner(orders: Orders) -> None:
             await asyncio.gather(*[work(await world.join(server, SHIP)) for _ in range(5)])
 
     run(scenario())
-    assert world.states(ids) == ["succeeded"] * 90
+    assert world.states(ids) == ["succeeded"] * 48
     assert orders.in_order(ids)
 
 

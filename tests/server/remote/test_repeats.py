@@ -275,7 +275,7 @@ def test_an_open_poll_keeps_its_worker_alive_and_a_worker_that_calls_no_more_is_
             jobs = (await client.poll(server, want=1)).jobs
             await client.renew(server)
             # Longer than its lease; upkeep goes its rounds beside it.
-            assert (await client.poll(server, want=1, wait=4.5)).jobs == []
+            assert (await client.poll(server, want=1, wait=3.5)).jobs == []
             assert (await client.poll(server, ends_of(jobs))).lost == []
             declare(world).enqueue(to="last")
 

@@ -125,8 +125,9 @@ def settle(
     others: list[End] = []
     freed: set[int] = set()
     wake: set[int] = set()
-    held = [(each, greeting.held[each.named.lease]) for each in ends if greeting.holds(each.named)]
-    settled.lost = [each.named for each in ends if not greeting.holds(each.named)]
+    found = greeting.find_held(settled.named)
+    held = [(each, found[each.named]) for each in ends if each.named in found]
+    settled.lost = [named for named in settled.named if named not in found]
     tasks = _tasks_of(held, task_of)
     for each, lease in held:
         named, age = each.named, int(lease.age * 1e6)

@@ -7,11 +7,11 @@ the worker by now (`is_superseded`), or where the worker is gone (`is_gone`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.arrays import array_text, members_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 from penstock.storage.work.leases import Lease, members_of
@@ -42,6 +42,7 @@ __all__ = [
     "queues_with_ready",
     "read_poll",
     "record_of",
+    "remote_workers_left_out",
     "renew_open",
     "sleep_on",
     "take_away",
@@ -95,10 +96,6 @@ class HeldLease(NamedTuple):
     def positions(self) -> Sequence[int]:
         return members_of(self.low, self.high, self.members)
 
-    def has(self, named: NamedJob) -> bool:
-        """Whether the job that was named is held under it."""
-        return self.token == named.token and self.range == named.job // 1024 and named.job % 1024 in set(self.positions)
-
 
 class Greeting(NamedTuple):
     """How a remote worker stands on one database at the beginning of a call."""
@@ -122,9 +119,19 @@ class Greeting(NamedTuple):
     def held_jobs(self) -> int:
         return sum(len(lease.positions) for lease in self.held.values())
 
-    def holds(self, named: NamedJob) -> bool:
-        lease = self.held.get(named.lease)
-        return lease is not None and lease.has(named)
+    def find_held(self, jobs: Iterable[NamedJob]) -> dict[NamedJob, HeldLease]:
+        """Those of these jobs that are held, with the leases they are held under."""
+        found: dict[NamedJob, HeldLease] = {}
+        members: dict[int, frozenset[int]] = {}
+        for named in jobs:
+            lease = self.held.get(named.lease)
+            if lease is None or lease.token != named.token or lease.range != named.job // 1024:
+                continue
+            if lease.id not in members:
+                members[lease.id] = frozenset(lease.positions)
+            if named.job % 1024 in members[lease.id]:
+                found[named] = lease
+        return found
 
 
 class GivenLease(NamedTuple):
@@ -179,10 +186,16 @@ class Opening(NamedTuple):
     is_untold: bool
 
     def parameters(self) -> dict[str, Any]:
+        positions: dict[tuple[int, int, int], list[int]] = {}
+        for named in self.ends:
+            positions.setdefault((named.lease, named.token, named.job // 1024), []).append(named.job % 1024)
         return {
+            "leases": array_text([lease for lease, _, _ in positions]),
+            "tokens": array_text([token for _, token, _ in positions]),
+            "ranges": array_text([range_ for _, _, range_ in positions]),
+            "members": array_text([members_text(each) for each in positions.values()]),
             "seen_number": self.seen_number,
             "seen_request": self.seen_request,
-            "ends": json.dumps([each._asdict() for each in self.ends]),
             "lost": self.lost,
             "without": json.dumps(self.without),
             "is_untold": self.is_untold,
@@ -374,6 +387,12 @@ def crew_tasks(connection: Connection, queues: Sequence[int]) -> list[tuple[int,
     """Of queues with an owner: each task that somebody knows who chooses from them, and one of those."""
     rows = connection.execute(query("crew_tasks"), {"queues": array_text(queues)}).fetchall()
     return [(queue, task, who) for queue, task, who in rows]
+
+
+def remote_workers_left_out(connection: Connection, queue: int) -> list[tuple[str, str, str]]:
+    """Remote workers that are given no job of a queue with an owner, each with a task that it lacks and who knows it."""
+    rows = connection.execute(query("remote_workers_left_out"), {"queue": queue}).fetchall()
+    return [(name, task, who) for name, task, who in rows]
 
 
 def forget_remote_workers(connection: Connection) -> int:

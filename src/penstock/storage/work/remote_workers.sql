@@ -43,7 +43,8 @@ update @schema@.lease as l set is_ahead = false
 
 -- name: open_poll
 -- See @schema@.open_poll. Locks: the worker's row, its leases by number.
-select @schema@.open_poll(%(remote)s, %(seen_number)s, %(seen_request)s, %(number)s, %(request)s, %(ends)s::json, %(lost)s,
+select @schema@.open_poll(%(remote)s, %(seen_number)s, %(seen_request)s, %(number)s, %(request)s, %(leases)s::bigint[],
+                          %(tokens)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(lost)s,
                           %(without)s::json, %(is_untold)s)
 
 -- name: claim_for_remote
@@ -158,6 +159,20 @@ select t.queue_id, t.task, min(w.name)
  where t.queue_id = any (%(queues)s::int[]) and w.renewed_at > now() - make_interval(secs => w.lease_seconds)
    and not exists (select from @schema@.remote_worker as r where r.worker_id = t.worker_id)
  group by t.queue_id, t.task
+
+-- name: remote_workers_left_out
+-- Of a queue with an owner: live remote workers that are given none of its jobs, as they lack a task which somebody knows who
+-- chooses from it, with that task and who it is.
+select distinct on (mine.id) mine.name, t.task, o.name
+  from @schema@.remote_worker as r join @schema@.worker as mine on mine.id = r.worker_id
+  join @schema@.worker_task as t on t.queue_id = %(queue)s
+  join @schema@.worker as o on o.id = t.worker_id and o.renewed_at > now() - make_interval(secs => o.lease_seconds)
+ where mine.renewed_at > now() - make_interval(secs => mine.lease_seconds)
+   and exists (select from @schema@.worker_task as k where k.worker_id = mine.id and k.queue_id = %(queue)s)
+   and not exists (select from @schema@.worker_task as k
+                    where k.worker_id = mine.id and k.queue_id = %(queue)s and k.task = t.task)
+   and not exists (select from @schema@.remote_worker as x where x.worker_id = o.id)
+ order by mine.id, t.task, o.id limit 10
 
 -- name: forget_remote_workers
 -- Those that were declared dead. A scan: they are few. Locks: their rows, skipping those that are locked.

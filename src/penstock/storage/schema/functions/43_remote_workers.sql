@@ -50,13 +50,14 @@ language sql immutable
 return array(select (value ->> 0)::bigint from json_array_elements(p_claimed));
 
 -- Begins a poll, in the transaction that settles its ends: it takes the place of the request and the number that were seen.
--- Its ends are objects of lease, token and job; so many of them (p_lost) were seen not to be held, and where there are
--- others by now it fails (PS011), for whoever chose by what was seen chose wrongly. That the worker calls again is the proof
--- that it got the jobs it was given by the poll before: their leases count as started from here on; where it is known that the poll before was
--- answered without this database (p_is_untold), they are handed back instead. Locks: the worker's row, its leases by number.
+-- Its ends are told by lease: its token and range, and a member bitmap of the jobs. So many of them (p_lost) were seen not to
+-- be held; where it is another number by now it fails (PS011), for whoever chose by what was seen chose wrongly. That the
+-- worker calls again is the proof that it got the jobs it was given by the poll before: their leases count as started from
+-- here on. Where it is known that the poll before was answered without this database (p_is_untold), they are handed back
+-- instead. Locks: the worker's row, its leases by number.
 create or replace function @schema@.open_poll(
-    p_remote bigint, p_seen_number bigint, p_seen_request bigint, p_number bigint, p_request bigint, p_ends json,
-    p_lost int, p_without json, p_is_untold boolean) returns void
+    p_remote bigint, p_seen_number bigint, p_seen_request bigint, p_number bigint, p_request bigint, p_leases bigint[],
+    p_tokens bigint[], p_ranges bigint[], p_members bit(1024)[], p_lost int, p_without json, p_is_untold boolean) returns void
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_worker bigint := @schema@.lock_remote(p_remote, p_seen_number, p_seen_request);
@@ -68,27 +69,32 @@ begin
     if p_is_untold then
         perform @schema@.release_leases(v_worker, (select @schema@.leases_claimed(claimed) from @schema@.remote_worker where id = p_remote));
     end if;
-    perform from @schema@.lease
-      where id in (select (value ->> 'lease')::bigint from json_array_elements(p_ends)) and worker_id = v_worker
-      order by id for update;
-    select coalesce(json_agg(json_build_array(g.job, g.lease, g.token) order by g.place), '[]'), count(*) into v_lost, v_count
-      from rows from (json_to_recordset(p_ends) as (job bigint, lease bigint, token bigint)) with ordinality as g(job, lease, token, place)
-     where not exists (
-           select from @schema@.lease as l
-            where l.id = g.lease and l.worker_id = v_worker and l.token = g.token and l.range = g.job / 1024
-              and @schema@.has_member(l.low, l.high, l.members, (g.job % 1024)::int));
+    perform from @schema@.lease where id = any (p_leases) and worker_id = v_worker order by id for update;
+    with given as (
+        select g.lease, g.token, g.range, g.place,
+               g.chosen & ~coalesce(l.members, @schema@.span(l.low, l.high), repeat('0', 1024)::bit(1024)) as lost
+          from unnest(p_leases, p_tokens, p_ranges, p_members) with ordinality as g(lease, token, range, chosen, place)
+          left join lateral (
+               select low, high, members from @schema@.lease
+                where id = g.lease and worker_id = v_worker and token = g.token and range = g.range limit 1) as l on true
+    )
+    select coalesce(json_agg(json_build_array(g.range * 1024 + m, g.lease, g.token) order by g.place, m), '[]'), count(*)
+      into v_lost, v_count
+      from given as g cross join lateral unnest(@schema@.positions(0::smallint, 1024::smallint, g.lost)) as m;
     if v_count <> p_lost then
         raise exception using errcode = 'PS011', message = format('leases of remote worker %s were taken meanwhile', p_remote);
     end if;
     -- Those that end with this poll are over anyway.
     update @schema@.lease as l set is_ahead = false
      where l.id = any (v_leases) and l.worker_id = v_worker and l.is_ahead
-       and @schema@.members_count(l.low, l.high, l.members) > (
-           select count(*) from json_to_recordset(p_ends) as g(lease bigint) where g.lease = l.id);
+       and not exists (
+           select from unnest(p_leases, p_tokens, p_members) as g(lease, token, chosen)
+            where g.lease = l.id and g.token = l.token and coalesce(l.members, @schema@.span(l.low, l.high)) & ~g.chosen = repeat('0', 1024)::bit(1024));
     delete from @schema@.taken_away where remote_id = p_remote and told_in < p_number;
     update @schema@.remote_worker
-       set number = p_number, request = p_request, is_done = false, ends = json_array_length(p_ends), lost = v_lost,
-           claimed = '[]', taken_away = '[]', without = p_without,
+       set number = p_number, request = p_request, is_done = false, lost = v_lost, claimed = '[]', taken_away = '[]',
+           without = p_without,
+           ends = (select coalesce(sum(@schema@.members_count(0::smallint, 1024::smallint, m)), 0) from unnest(p_members) as m),
            leases = array(select l.id from unnest(v_leases) as k(id)
                            cross join lateral (select id from @schema@.lease where id = k.id and worker_id = v_worker limit 1) as l)
      where id = p_remote;
