@@ -13,13 +13,14 @@ from msgspec import Meta, Struct
 from penstock.app import App
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, prepare
-from penstock.errors import InvalidInput
-from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_name
+from penstock.errors import InvalidInput, NotFound
+from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_job_id, checked_name
 from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
 from penstock.server.values import Base64, Instant, decode_body, decode_lines, key_of
+from penstock.storage.enqueue.write import unknown_parent
 from penstock.task.definition import TaskDefinition
 from penstock.task.undeclared import undeclared
 
@@ -86,8 +87,10 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
     _check_tenants(requests, call.caller.tenant)
     call_key = call.headers.get("idempotency-key")
     jobs: list[PendingJob] = []
+    known: set[int] = set()
     for index, request in enumerate(requests):
         try:
+            _check_parents(call, request.after, known)
             jobs.append(_job(call, queue, request, index, jobs, call_key))
         except InvalidInput as error:
             if len(requests) == 1:
@@ -119,6 +122,18 @@ def _check_tenants(requests: Sequence[JobRequest], tenant: str | None) -> None:
         if request.tenant not in (None, tenant):
             field = "tenant" if len(requests) == 1 else f"jobs[{index}].tenant"
             raise InvalidInput(field, "this token is another tenant's; leave it out")
+
+
+def _check_parents(call: Call, after: Sequence[str | int | Earlier], known: set[int]) -> None:
+    """To a tenant's token a job of another tenant is unknown, also as one to wait for. `known` are some of its own."""
+    tenant = call.caller.tenant
+    for parent in after if tenant is not None else ():
+        if isinstance(parent, Earlier) or (id_ := checked_job_id(parent, "after")) in known:
+            continue
+        try:
+            known.add(call.app.job(id_, tenant=tenant).id)
+        except NotFound:
+            raise unknown_parent(id_) from None
 
 
 def _job(
