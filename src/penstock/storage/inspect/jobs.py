@@ -82,7 +82,7 @@ def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100,
 
 
 def _readable(raw: bytes) -> Any:
-    """A job's arguments or result; as text where it is what Python cannot read: a number of 5,000 digits, depth 2,000."""
+    """A job's arguments or result; as text where Python cannot read it: a number of 5,000 digits, depth 2,000."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
