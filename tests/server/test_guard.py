@@ -36,6 +36,9 @@ def test_whoever_sits_at_this_machine_needs_no_token(app: App) -> None:
         {"Host": "evil.example"},
         {"Host": "127.0.0.1.evil.example"},
         {"Host": "localhost@evil.example"},
+        {"Host": "evil.example@localhost"},
+        {"Host": "localhost/evil.example"},
+        {"Host": "localhost#.evil.example"},
         {"Host": ""},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
@@ -52,6 +55,14 @@ def test_a_page_or_a_proxy_on_this_machine_does(app: App, headers: dict[str, str
         answer = client.post("queues/mail/jobs", json=JOB, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     assert app.stats("mail").total_enqueued == 0
+
+
+def test_of_two_none_is_believed(app: App) -> None:
+    with serving(app) as client:
+        own = f"http://{client.base_url.host}:{client.base_url.port}"
+        for name, values in (("Origin", (own, "http://evil.example")), ("Sec-Fetch-Site", ("none", "cross-site"))):
+            answer = client.post("queues/mail/jobs", json=JOB, headers=[(name, value) for value in values])
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
 def test_elsewhere_a_token_is_always_needed(app: App) -> None:

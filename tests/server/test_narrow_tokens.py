@@ -11,6 +11,9 @@ import pytest
 from tests.server.asking import Client, asking, asking_as
 from tests.server.conftest import Shop
 
+from penstock.model.token import Role
+from penstock.server.caller import Caller
+
 TENANT = {"tenant": "acme"}
 MAIL = {"queues": frozenset({"mail"})}
 BOTH = {"queues": frozenset({"mail", "orders"})}
@@ -197,3 +200,44 @@ def test_arguments_results_and_errors_are_hidden_everywhere(shop: Shop, jobs: di
             told = [events.next("job").data, events.next("dead_letter").data]
             assert "4111" not in str(told)
             assert told[1]["error"] is None
+
+
+def test_a_job_of_another_tenant_is_unknown_as_one_to_wait_for_too(shop: Shop, jobs: dict[str, int]) -> None:
+    missing = jobs["free order"] + 1
+    with asking_as(shop.app, role="produce", **TENANT) as client:
+        for outside in ("other mail", "free order"):
+            told = []
+            for id_ in (jobs[outside], missing):
+                problem = client.refused("POST", "queues/mail/jobs", json={"task": "send", "after": [str(id_)]})
+                assert problem["field"] == "after"
+                told.append({**problem, "detail": problem["detail"].replace(str(id_), "ID")})
+            assert told[0] == told[1]
+        mine = {"task": "send", "after": [str(jobs["acme mail"]), str(jobs["acme order"]), {"item": 0}]}
+        assert len(client.post("queues/mail/jobs", {"jobs": [{"task": "send"}, mine]})["ids"]) == 2
+        bad = {"jobs": [mine | {"after": []}, {"task": "send", "after": [jobs["other mail"]]}]}
+        assert client.refused("POST", "queues/mail/jobs", json=bad)["field"] == "jobs[1].after"
+
+
+def test_a_worker_of_another_queue_is_as_one_that_is_not_there(shop: Shop) -> None:
+    with asking_as(shop.app, role="work", queues=frozenset({"orders"})) as client:
+        worker = client.post("workers", {"name": "w", "queues": {"orders": {"book": {}}}})["worker"]
+        client.application._guard.admit = lambda scope, headers: Caller(bearer="m", role=Role.WORK, **MAIL)  # type: ignore[method-assign]
+        assert client.refused("POST", f"workers/{worker}/renew", json={})["code"] == "worker-gone"
+        for named in (worker, str(int(worker) + 1)):
+            assert client.done("DELETE", f"workers/{named}") is None
+        assert len(shop.app.workers()) == 1
+        client.application._guard.admit = lambda scope, headers: Caller(bearer="t", role=Role.WORK)  # type: ignore[method-assign]
+        client.post(f"workers/{worker}/renew", {})
+        client.done("DELETE", f"workers/{worker}")
+        assert shop.app.workers() == []
+
+
+def test_the_name_of_a_load_tells_nothing_of_another_queue(shop: Shop) -> None:
+    with asking(shop.app) as client:
+        rows = {"content": b'{"customer": "c"}\n', "headers": {"Content-Type": "application/x-ndjson"}}
+        client.done("PUT", "queues/orders/loads/l?task=book&key=customer", **rows)
+        assert "'orders'" in client.refused("PUT", "queues/mail/loads/l?task=send", **rows)["detail"]
+    with asking_as(shop.app, role="produce", **MAIL) as client:
+        assert client.refused("PUT", "queues/mail/loads/l?task=send", **rows)["detail"] == (
+            "the name is taken; choose another name"
+        )

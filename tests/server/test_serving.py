@@ -127,6 +127,34 @@ def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pyte
                 assert slow.recv(1) == b""
 
 
+def test_blank_lines_between_requests_keep_no_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as slow:
+        slow.settimeout(30)
+        slow.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        told = b""
+        while not told.endswith(b"ok\n"):
+            told += slow.recv(1_000)
+        slow.sendall(b"\r\n")
+        assert slow.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /",
+        b"GET / HTTP/1.1\r\nX: ",
+        b"POST /health/live HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+    ],
+)
+def test_headers_without_end_are_cut_off(app: App, begun: bytes) -> None:
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as endless:
+        endless.settimeout(30)
+        endless.sendall(begun)
+        with pytest.raises(ConnectionError):
+            endless.sendall(b"a" * 64 * 1024 * 1024)
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "LONGEST_SILENCE_SECONDS", 0.2)
     with serving(app) as client:

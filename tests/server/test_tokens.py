@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -49,6 +50,26 @@ def test_one_that_is_revoked_lets_nobody_in(app: App, client: httpx.Client) -> N
     eventually(lambda: post(client, token).status_code == 201, "the token is known")
     app.revoke_token("shop")
     eventually(lambda: post(client, token).status_code == 401, "the token is not taken any more")
+
+
+def test_what_a_token_had_begun_ends_when_it_is_revoked(app: App, client: httpx.Client) -> None:
+    token = bearer(app.create_token("shop", role="admin"))
+    job = client.post("queues/mail/jobs", json=JOB, headers=token)
+    body = {"name": "w", "queues": {"orders": {"book": {}}}}
+    worker = client.post("workers", json=body, headers=token).json()["worker"]
+    poll = {"number": 1, "ends": [], "want": 1, "wait": 30}
+    with ThreadPoolExecutor() as threads, client.stream("GET", "events?queue=mail", headers=token) as events:
+        lines = events.iter_lines()
+        assert next(line for line in lines if line.startswith("event:")) == "event: stats"
+        open_ = [
+            threads.submit(client.post, f"workers/{worker}/poll", json=poll, headers=token),
+            threads.submit(client.get, f"jobs/{job.json()['ids'][0]}?wait=30", headers=token),
+        ]
+        eventually(lambda: len(app.workers()) == 1, "the worker is there")
+        app.revoke_token("shop")
+        assert [call.result().status_code for call in open_] == [401, 401]
+        # It ends.
+        list(lines)
 
 
 @pytest.mark.parametrize(("role", "status"), [("read", 403), ("produce", 201), ("work", 403), ("admin", 201)])

@@ -32,6 +32,7 @@ from penstock.server.operations import OPERATIONS
 from penstock.server.outside import METRICS, PROBES, Outside
 from penstock.server.problem import ProblemError, problem_of, respond_with
 from penstock.server.router import Router, path_parts
+from penstock.server.standing_calls import StandingCalls
 from penstock.server.values import decode_body, parse_query
 
 __all__ = ["Application"]
@@ -51,6 +52,7 @@ class Application:
         self.services = Services(app)
         self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
         self._rates = CallRates()
+        self._standing = StandingCalls(self._admit)
         self._outside = Outside(app)
         self._router = Router(OPERATIONS)
         self._document: tuple[str, bytes] | None = None
@@ -126,25 +128,39 @@ class Application:
             values["body"] = await _read_value(operation, receive, headers)
         values["call"] = Call(self.services, caller, headers, receive)
         with acting_as(Actor(caller.name, "http", caller.address)):
-            return await self._carry_out(operation, values, receive)
+            if not operation.is_async:
+                return await self._carry_out(operation, values)
+            with self._standing.standing(scope, headers) as refused:
+                response = await self._carry_out_standing(operation, values, receive, refused)
+        if isinstance(response, EventResponse):
+            response.standing = self._standing
+        return response
 
     async def _admit(self, scope: Scope, headers: Headers) -> Caller:
         if self._guard.is_fresh:
             return self._guard.admit(scope, headers)
         return await self.services.looking.run(lambda: self._guard.admit(scope, headers))
 
-    async def _carry_out(self, operation: Operation, values: dict[str, Any], receive: Receive) -> Response:
+    async def _carry_out(self, operation: Operation, values: dict[str, Any]) -> Response:
         values = {name: value for name, value in values.items() if name in operation.takes}
-        if not operation.is_async:
-            threads = self.services.producing if operation.pool == "produce" else self.services.looking
-            return await threads.run(lambda: _respond_with(operation, operation.handler(**values)))
+        threads = self.services.producing if operation.pool == "produce" else self.services.looking
+        return await threads.run(lambda: _respond_with(operation, operation.handler(**values)))
+
+    async def _carry_out_standing(
+        self, operation: Operation, values: dict[str, Any], receive: Receive, refused: asyncio.Future[ProblemError]
+    ) -> Response:
+        values = {name: value for name, value in values.items() if name in operation.takes}
         if operation.body is None and "call" in operation.takes and operation.forms:
             # It reads the body itself, and may leave the rest of one that it refuses.
             try:
-                return _respond_with(operation, await operation.handler(**values))
+                return _respond_with(operation, await _unless(operation.handler(**values), refused))
             except PenstockError as error:
                 return respond_with(problem_of(error), HEADERS | {"Connection": "close"})
-        return _respond_with(operation, await _unless_gone(operation.handler(**values), receive))
+        gone = asyncio.ensure_future(_wait_until_gone(receive))
+        try:
+            return _respond_with(operation, await _unless(operation.handler(**values), refused, gone))
+        finally:
+            gone.cancel()
 
     def _describe(self, mounted_at: str) -> Response:
         if self._document is None or self._document[0] != mounted_at:
@@ -171,18 +187,16 @@ async def _read_value(operation: Operation, receive: Receive, headers: Headers) 
     return decode_body(raw or b"{}" if not operation.needs_body else raw, operation.body)
 
 
-async def _unless_gone(handler: Awaitable[Any], receive: Receive) -> Any:
-    """What the handler answers; where the client goes before, the handler is ended."""
+async def _unless(handler: Awaitable[Any], *ends: asyncio.Future[Any]) -> Any:
+    """What the handler answers; where one of these is first, the handler is ended: the client is gone, or refused."""
     task = asyncio.ensure_future(handler)
-    gone = asyncio.ensure_future(_wait_until_gone(receive))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise ClientGone
+        raise next((end.result() for end in ends if end.done() and end.result() is not None), ClientGone())
     finally:
         task.cancel()
-        gone.cancel()
 
 
 async def _wait_until_gone(receive: Receive) -> None:
@@ -196,11 +210,17 @@ class EventResponse(StreamingResponse):
     def __init__(self, stream: EventStream, headers: dict[str, str]) -> None:
         super().__init__(stream.events, media_type=EVENTS, headers=headers)
         self._stream = stream
+        self.standing: StandingCalls | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until there are no more, or the client has gone."""
+        """Send events until there are no more, the client has gone, or may not have them any more."""
         try:
-            await super().__call__(scope, receive, send)
+            if self.standing is None:
+                await super().__call__(scope, receive, send)
+                return
+            with self.standing.standing(scope, Headers(scope=scope)) as refused:
+                refused.add_done_callback(lambda _: self._stream.close())
+                await super().__call__(scope, receive, send)
         finally:
             self._stream.close()
 

@@ -8,9 +8,9 @@ it leave `Origin` or `Sec-Fetch-Site` out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from hmac import compare_digest
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -23,7 +23,10 @@ from penstock.server.problem import ProblemError
 
 __all__ = ["Guard"]
 
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+# Read strictly: what a lenient reader would make a local name of, such as evil.example@localhost, is none.
+LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
+# Of which a request has one at most: of two, each reader may believe another.
+SINGLE = ("host", "origin", "sec-fetch-site")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
 OF_PROXIES = ("forwarded", "via", "x-real-ip")
 BEARER = "bearer "
@@ -95,8 +98,13 @@ def _from_elsewhere(_: Headers, address: str | None) -> str | None:
 
 
 def _by_another_name(headers: Headers, _: str | None) -> str | None:
-    host = _host_name(headers.get("host", ""))
-    return None if host in LOCAL_NAMES else "without a token the Host must be localhost, 127.0.0.1 or [::1]"
+    is_local = LOCAL_HOST.fullmatch(headers.get("host", "")) is not None
+    return None if is_local else "without a token the Host must be localhost, 127.0.0.1 or [::1]"
+
+
+def _given_twice(headers: Headers, _: str | None) -> str | None:
+    found = next((name for name in SINGLE if len(headers.getlist(name)) > 1), None)
+    return None if found is None else f"without a token a request has one {found} at most"
 
 
 def _by_a_proxy(headers: Headers, _: str | None) -> str | None:
@@ -115,15 +123,8 @@ def _from_a_page(headers: Headers, _: str | None) -> str | None:
 
 _REFUSALS: tuple[Callable[[Headers, str | None], str | None], ...] = (
     _from_elsewhere,
+    _given_twice,
     _by_another_name,
     _by_a_proxy,
     _from_a_page,
 )
-
-
-def _host_name(host: str) -> str:
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-    return f"[{name}]" if ":" in name else name

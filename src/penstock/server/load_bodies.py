@@ -17,6 +17,7 @@ from penstock.server.loading.load_request import LoadReceipt, LoadRequest, read_
 from penstock.server.loading.receive import receive_load
 from penstock.server.operation import Answer, Operations
 from penstock.server.problem import ProblemError
+from penstock.shards.publishing import LoadNameTaken
 
 __all__ = ["load_bodies"]
 
@@ -74,7 +75,12 @@ async def put_load(call: Call, queue: str, load: str, query: LoadOptions) -> Ans
         raise ProblemError("forbidden", "a tenant's token may not load: rows may name other tenants; enqueue them")
 
     def read(chunks: Iterator[bytes]) -> LoadReceipt:
-        return receive_load(call.app, request, chunks)
+        try:
+            return receive_load(call.app, request, chunks)
+        except LoadNameTaken as error:
+            if call.caller.queues is not None and error.queue not in call.caller.queues:
+                raise InvalidInput("load", "the name is taken; choose another name") from None
+            raise
 
     receipt = await read_in_thread(call.services.loading, call.body(), read)
     return Answer(record(receipt), 201 if receipt.is_new else 200)

@@ -14,14 +14,15 @@ from msgspec import Meta, Struct
 from penstock.app import App
 from penstock.client.options import Options
 from penstock.client.pending import PendingJob, PendingRows, prepare
-from penstock.errors import InvalidInput
-from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_name, key_to_bytes
+from penstock.errors import InvalidInput, NotFound
+from penstock.model.checks import JOBS_A_CALL, RESERVED_PREFIX, checked_job_id, checked_name, key_to_bytes
 from penstock.model.trace_context import trace_of_headers
 from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.operation import JSON, NDJSON, Operations
 from penstock.server.problem import ProblemError
 from penstock.server.values import Base64, Instant, decode_body, decode_lines, key_of
+from penstock.storage.enqueue.write import unknown_parent
 from penstock.task.definition import TaskDefinition
 from penstock.task.undeclared import undeclared
 
@@ -104,8 +105,10 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
     if rows is not None:
         return Enqueued(ids=list(map(str, call.app.sender.send_rows(rows))))
     jobs: list[PendingJob] = []
+    known: set[int] = set()
     for index, request in enumerate(requests):
         try:
+            _check_parents(call, request.after, known)
             jobs.append(_job(call, queue, request, index, jobs, call_key))
         except InvalidInput as error:
             if len(requests) == 1:
@@ -167,6 +170,18 @@ def _alike(call: Call, queue: str, requests: Sequence[JobRequest]) -> PendingRow
 def _key(definition: TaskDefinition, request: JobRequest) -> bytes | None:
     given = key_of("key", request.key)
     return definition.key_of(request.args) if given is None else key_to_bytes(given)
+
+
+def _check_parents(call: Call, after: Sequence[str | int | Earlier], known: set[int]) -> None:
+    """To a tenant's token a job of another tenant is unknown, also as one to wait for. `known` are some of its own."""
+    tenant = call.caller.tenant
+    for parent in after if tenant is not None else ():
+        if isinstance(parent, Earlier) or (id_ := checked_job_id(parent, "after")) in known:
+            continue
+        try:
+            known.add(call.app.job(id_, tenant=tenant).id)
+        except NotFound:
+            raise unknown_parent(id_) from None
 
 
 def _job(

@@ -48,7 +48,7 @@ async def renew_worker(call: Call, worker: str, body: Progress) -> RenewAnswer:
 async def leave(call: Call, worker: str) -> None:
     """Let a worker leave: what it holds is handed back at once."""
     remote = await call.services.remote_workers()
-    await remote.leave(worker)
+    await remote.leave(worker, call.caller.queues)
 
 
 def _check_queues(caller: Caller, registration: Registration) -> None:

@@ -24,9 +24,12 @@ __all__ = ["Address", "Server", "address_of", "bind", "bind_free", "make_server"
 # A request's headers have so long, and a connection on which nothing comes.
 HEADER_SECONDS = 10.0
 IDLE_SECONDS = 65
+# Of what is no body: a request's line and headers, what follows a body that comes in pieces, the sizes of the pieces.
+MOST_HEADER_BYTES = 64 * 1024
 GRACE_SECONDS = 30
 MOST_CONNECTIONS = 20_000
 BACKLOG = 2_048
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 USUAL_PORT = 8_080
 
 
@@ -39,28 +42,58 @@ class Address:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP on one connection, on which headers have to come in time: whoever sends them a byte at a time is cut off."""
+    """HTTP on one connection, on which headers have to come in time, and are not endless: whoever sends them a byte at
+    a time is cut off, and whoever sends too many.
+    """
+
+    _headers_due: asyncio.TimerHandle | None = None
+    # Bytes that came since headers or a piece of a body were last complete.
+    _pending = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        self._pending += len(data)
+        super().data_received(data)
+        if self._pending > MOST_HEADER_BYTES and not self.transport.is_closing():
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+        elif self._is_idle and self.timeout_keep_alive_task is None:
+            # Blank lines between requests are none: they had ended the wait for one.
+            self._await_headers()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._await_headers()
 
     def on_headers_complete(self) -> None:
-        self._headers_due.cancel()
+        self._pending = 0
+        self._forget_headers()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._headers_due.cancel()
+        self._forget_headers()
         super().connection_lost(exc)
 
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing is being answered, and nobody waits for headers."""
+        return self._headers_due is None and (self.cycle is None or self.cycle.response_complete)
+
     def _await_headers(self) -> None:
-        if (due := getattr(self, "_headers_due", None)) is not None:
-            due.cancel()
+        self._forget_headers()
         self._headers_due = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _forget_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
 
 
 class Server(uvicorn.Server):

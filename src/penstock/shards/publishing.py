@@ -91,6 +91,14 @@ def publish(
     return Published(decided.is_new, found.rows, found.duplicates, found.bad_rows, found.published_at)
 
 
+class LoadNameTaken(InvalidInput):
+    """The name belongs to another load: one of that queue."""
+
+    def __init__(self, problem: str, queue: str) -> None:
+        super().__init__("load", problem)
+        self.queue = queue
+
+
 def find_published(databases: Databases, name: str, queue: str, batch: int, *, is_stream: bool) -> Published | None:
     """What was decided before, if anything; `InvalidInput` where the name belongs to another kind of load."""
     answers = databases.each(
@@ -102,7 +110,7 @@ def find_published(databases: Databases, name: str, queue: str, batch: int, *, i
     for other, was_stream, *_ in known:
         if other != queue or was_stream != is_stream:
             kind = "a stream into" if was_stream else "a load into"
-            raise InvalidInput("load", f"{name!r} names {kind} queue {other!r} already; choose another name")
+            raise LoadNameTaken(f"{name!r} names {kind} queue {other!r} already; choose another name", other)
     decided = [row[2:] for row in known if row[6] is not None]
     # Where the shard that decided is gone, those that followed it know their own share.
     chosen = [row for row in decided if row[0]] or decided

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from tests.server.remote.world import World, ends_of, run, soon
 
@@ -226,6 +227,14 @@ def test_an_unknown_queue_is_not_found(world: World) -> None:
         ({"ends": [{"job": "1", "lease": "1.1.1", "end": "retry", "after": -1}]}, "ends[0].after"),
         ({"ends": [{"job": "1", "lease": "1.1.1", "end": "succeeded", "result": "a" * 300_000}]}, "ends[0].result"),
         ({"ends": [{"job": "1", "lease": "1.1.1", "end": "succeeded", "result": nested(200)}]}, "ends[0].result"),
+        (
+            {"ends": [{"job": "1", "lease": "1.1.1", "end": "succeeded", "result": msgspec.Raw(b"1e400")}]},
+            "ends[0].result",
+        ),
+        (
+            {"ends": [{"job": "1", "lease": "1.1.1", "end": "succeeded", "result": msgspec.Raw(b"9" * 5_000)}]},
+            "ends[0].result",
+        ),
         ({"ends": [{"job": "1", "lease": "1.1.1", "end": "released"}] * 2}, "ends[1].job"),
     ],
 )

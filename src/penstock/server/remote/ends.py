@@ -6,6 +6,7 @@ waits by the task's backoff until it has no attempts left. A wait that the worke
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ __all__ = ["TIMED_OUT", "CheckedEnd", "SettledEnds", "check_ends", "judge_failur
 
 TIMED_OUT = "TimeoutError: the job ran longer than its timeout of {:g} s and was taken away"
 STOPPED = "stopped on request"
+# One with an exponent, or of so many digits that it may be out of bounds.
+_LONG_NUMBER = re.compile(rb"[0-9][eE]|(?<![0-9])[0-9]{300}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,16 @@ def _checked_result(field: str, raw: bytes) -> bytes | None:
         )
     try:
         raw.decode()
-        may_be_deep = b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH
-        if may_be_deep and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
+        # A number that no program could read back would break every list that the job is in.
+        is_doubtful = (
+            b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH or _LONG_NUMBER.search(raw) is not None
+        )
+        if is_doubtful and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
             raise RecursionError
     except RecursionError:
         raise InvalidInput(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels") from None
+    except msgspec.ValidationError:
+        raise InvalidInput(field, "it holds a number that is out of bounds; give it as text") from None
     except (UnicodeDecodeError, msgspec.DecodeError):
         raise InvalidInput(field, "it holds what is not text; give JSON in UTF-8") from None
     return raw

@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from penstock.clock import system
@@ -114,7 +115,8 @@ class RemoteWorkers:
         def renew(connection: Connection) -> storage.Greeting | None:
             greeting = storage.greet(connection, remote, is_renewal=True)
             if greeting is not None and not read_registered(greeting.registration).is_within(within):
-                return None
+                # Raised, so that it was not renewed either.
+                raise WorkerGone(_gone(worker))
             if greeting is not None:
                 storage.note_delivered(connection, remote)
                 if reports:
@@ -132,12 +134,23 @@ class RemoteWorkers:
             stop=self._is_closing or stops or must_rest,
         )
 
-    async def leave(self, worker: str) -> None:
+    async def leave(self, worker: str, within: Collection[str] | None = None) -> None:
         """Let a worker leave: what it holds is handed back. Nothing, where there is no such worker."""
         remote = read_worker(worker)
-        if remote is not None:
-            self._serve()
-            await self._ask_all(remote, lambda connection: storage.leave_remote(connection, remote))
+        if remote is None:
+            return
+        self._serve()
+
+        def leave(connection: Connection) -> None:
+            if within is not None:
+                greeting = storage.greet(connection, remote, is_renewal=True)
+                if greeting is not None and not read_registered(greeting.registration).is_within(within):
+                    # Raised, so that it was not renewed either.
+                    raise WorkerGone(_gone(worker))
+            storage.leave_remote(connection, remote)
+
+        with suppress(WorkerGone):
+            await self._ask_all(remote, leave)
 
     async def ask_to_stop(self, worker: str) -> None:
         """Let a worker hear with its next call, or the one that is under way, that it is to stop."""

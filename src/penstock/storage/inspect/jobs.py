@@ -81,8 +81,8 @@ def list_jobs(connection: Connection, selection: Selection, *, limit: int = 100,
     return Listed(jobs, floor)
 
 
-def _arguments(raw: bytes) -> Any:
-    """A job's arguments; as text where SQL wrote what Python cannot read: a number of 5,000 digits, depth 2,000."""
+def _readable(raw: bytes) -> Any:
+    """A job's arguments or result; as text where Python cannot read it: a number of 5,000 digits, depth 2,000."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -139,12 +139,12 @@ def _job(
         queue=queue,
         partition=partition,
         task=task,
-        args=_arguments(args),
+        args=_readable(args),
         key=None if key is None else key_from_bytes(key),
         state=state,
         # The tables hold the attempt a job is on, or would be on next: it counts once it has started.
         attempt=attempt if started_at is not None or state in _RAN else attempt - 1,
-        result=None if result is None else msgspec.json.decode(result),
+        result=None if result is None else _readable(result),
         error=error if error is not None else (last.error if last else None),
         failures=failures,
         enqueued_at=enqueued_at,
@@ -161,7 +161,7 @@ def _job(
         progress=None if progress_at is None else {"value": progress, "note": note},
         after=[int(parent) for parent in rare.get("parents", ())],
         edits=[
-            Edit(args=_arguments(before.encode()), at=at, edited_by=by)
+            Edit(args=_readable(before.encode()), at=at, edited_by=by)
             for at, by, before in zip(edited_ats or (), editors or (), edited_args or (), strict=True)
         ],
         traceparent=rare.get(TRACEPARENT),
