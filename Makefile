@@ -27,7 +27,7 @@ POSTGRES_ENV =
 POSTGRES =
 endif
 
-.PHONY: setup demo test check bench fault docs lock clean system-postgresql java chromium
+.PHONY: setup demo test check bench fault docs lock clean system-postgresql java chromium node promtool
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -47,7 +47,7 @@ $(CLASSES): $(STAMP) tests/jvm.py | java
 demo: setup java
 	$(BIN)/python examples/demo.py
 
-test: setup java $(POSTGRES) chromium $(CLASSES)
+test: setup java $(POSTGRES) chromium node promtool $(CLASSES)
 	$(POSTGRES_ENV) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: setup
@@ -87,6 +87,18 @@ chromium:
 	@test -n "$$PENSTOCK_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
 	  || { echo "no Chromium: install it (Debian: apt-get install chromium) and run make again" >&2; exit 1; }
+
+# For the tests of workers in other languages.
+node:
+	@{ command -v node && command -v jq && command -v curl; } >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs jq curl; } \
+	  || { echo "no Node, jq or curl: install them (Debian: apt-get install nodejs jq curl) and run make again" >&2; exit 1; }
+
+# For the tests of alerts.
+promtool:
+	@command -v promtool >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
+	  || { echo "no promtool: install Prometheus (Debian: apt-get install prometheus) and run make again" >&2; exit 1; }
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

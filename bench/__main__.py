@@ -32,6 +32,7 @@ QUESTIONS = (
     "worker_cost",
     "middleware",
     "batches",
+    "metrics",
     "memory",
     "storage_json",
     "history_form",

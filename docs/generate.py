@@ -1,5 +1,5 @@
-"""Writes the pages of the reference that follow from the code: api.md, cli.md, http.md, spark.md, and the vectors of
-key-hash.md.
+"""Writes the pages of the reference that follow from the code: api.md, cli.md, http.md, spark.md, metrics.md, and the
+vectors of key-hash.md.
 
     python docs/generate.py
 
@@ -13,7 +13,7 @@ import enum
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
@@ -26,6 +26,8 @@ from penstock.app.inputs import Filters, FiltersInQueue
 from penstock.cli.program import program
 from penstock.client import Bound, TaskWithContext
 from penstock.client.testing import Testing, TestJob
+from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
+from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
 from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
@@ -43,6 +45,7 @@ from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
+from penstock.worker import BOUNDS
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 
@@ -396,11 +399,71 @@ def _schema(schema: dict[str, Any]) -> str:
     return shown if default in (None, [], {}, "") else f"{shown}; default `{json.dumps(default)}`"
 
 
+METRICS = """# Metrics
+
+{by_hand}
+
+In the text format of Prometheus, version 0.0.4. How they are scraped, and what to alert on, is told in [probes and
+alerts](../how-to/probes-and-alerts.md).
+
+Labels are names of the catalogue: a queue, a partition, a task, the number of a shard. A key or a tenant is never one.
+
+## Of the whole system
+
+A server tells them at `/metrics`, from the databases, at most a second old. Every server tells the same: take the
+largest over them, `max by (queue, partition, shard) (…)`, and add that up. A partition that moved to another shard is
+told of both; what it did before counts where it did it. What a shard that does not answer would tell is missing, not
+zero.
+
+There are series of their own for at most {partitions:,} partitions, {queues:,} queues and {tasks:,} tasks. Beyond
+that the partitions of a queue are told as one without the label `partition`, those of the largest queues first, and
+the queues beyond, in the order of their names, as one without `queue`: sums stay right. `penstock_folded_partitions`,
+`penstock_folded_queues` and `penstock_left_out_tasks` say that it is so. A task has a label only where an app has
+announced it: who enqueues in SQL may make up any name.
+
+{system}
+
+How many attempts were retried, and how many jobs rescued, no database counts: workers tell that.
+
+## Of a worker
+
+`penstock work --metrics-port` tells them, of that process alone and since it began; they are added up over workers.
+Prometheus gives each its own `instance`. A job counts once its end has been written; what runs just now is in
+`penstock_worker_slots_used`. How many attempts have started is `penstock_worker_wait_seconds_count`.
+
+{worker}
+
+The buckets of both histograms end at {bounds} seconds, and at infinity. They do not change.
+"""
+
+
+def metrics_page() -> str:
+    """Every metric with its type, labels and meaning."""
+    return METRICS.format(
+        by_hand=BY_HAND.replace("docstrings", "definitions"),
+        partitions=MOST_PARTITIONS,
+        queues=MOST_QUEUES,
+        tasks=MOST_TASKS,
+        system=_metrics(OF_SYSTEM),
+        worker=_metrics(OF_WORKER),
+        bounds=", ".join(BOUNDS),
+    )
+
+
+def _metrics(metrics: Iterable[Metric]) -> str:
+    lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for each in metrics:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {_cell(each.help)} |")
+    return "\n".join(lines)
+
+
 PAGES = {
     "api.md": api_page,
     "cli.md": cli_page,
     "http.md": http_page,
     "spark.md": spark_page,
+    "metrics.md": metrics_page,
     "key-hash.md": key_hash_page,
 }
 

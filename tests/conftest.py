@@ -68,6 +68,7 @@ class ToldAtOnce:
             self._terminal.write_line(f"\nFAILED {report.nodeid}\n{report.longreprtext}")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):

@@ -102,7 +102,7 @@ INNER = {
 }  # fmt: skip
 PROPERTIES = {
     "url", "plain_url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded",
-    "lease_seconds", "request_timeout", "retention",
+    "lease_seconds", "request_timeout", "retention", "shared_duties",
 }  # fmt: skip
 
 TASK_OPTIONS = (

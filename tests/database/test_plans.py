@@ -27,6 +27,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.enqueue.job_group import Parents
 from penstock.storage.inspect.jobs import list_jobs
 from penstock.storage.inspect.selection import Selection
+from penstock.storage.inspect.system_figures import MOST_PARKED
 from penstock.storage.work.leases import Lease, read_jobs
 from penstock.storage.work.settle import End
 
@@ -221,6 +222,7 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
     partitions = array_text(backlog.queue.partition_ids)
     assert_cheap(connection, "read_stats", {"partitions": partitions})
     assert_cheap(connection, "ready_heads", {"partitions": partitions})
+    assert_cheap(connection, "system_figures", {"most_parked": MOST_PARKED})
 
 
 def test_enqueuing_touches_few_pages(backlog: Scene) -> None:

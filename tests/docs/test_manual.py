@@ -72,7 +72,7 @@ def test_every_page_is_in_the_index() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("name", ["api.md", "cli.md", "http.md", "key-hash.md"])
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "http.md", "metrics.md", "key-hash.md"])
 def test_the_reference_is_what_the_code_says(name: str) -> None:
     written = (DOCS / "reference" / name).read_text(encoding="utf-8")
     assert written == _generator().PAGES[name](), f"run: python docs/generate.py ({name} is not up to date)"

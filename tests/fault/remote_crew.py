@@ -78,7 +78,7 @@ class RemoteCrew:
     def check(self) -> None:
         """Nobody has ended by itself: a worker does that was told two things."""
         for process in (*self.servers, *self.workers):
-            assert process.poll() is None, f"it ended with {process.returncode}: {process.args}"
+            assert process.poll() is None, f"it ended with {process.returncode}: {process.args!r}"
 
     def close(self) -> None:
         """End everybody."""

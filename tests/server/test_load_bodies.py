@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from tests.security.trace_contexts import SAMPLED
 from tests.server.served import serving
 from tests.system.facts import eventually
 
@@ -93,3 +94,12 @@ def test_a_tenants_token_may_not_load(app: App, client: httpx.Client) -> None:
     headers = NDJSON | {"Authorization": f"Bearer {token}"}
     answer = client.put("queues/orders/loads/x?task=book&key=customer", content=lines(5), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+
+
+def test_a_sampled_trace_is_kept_once_with_the_load(app: App, client: httpx.Client) -> None:
+    traced = NDJSON | {"traceparent": SAMPLED, "tracestate": "vendor=1"}
+    assert client.put("queues/orders/loads/traced?task=book", content=lines(3), headers=traced).status_code == 201
+    assert client.put("queues/orders/loads/plain?task=book", content=lines(3), headers=NDJSON).status_code == 201
+    with app.database.connection() as connection:
+        kept = dict(connection.execute("select name, trace ->> 'traceparent' from penstock.load").fetchall())
+    assert kept == {"traced": SAMPLED, "plain": None}

@@ -124,3 +124,29 @@ def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pyte
             answer = slow.makefile("rb").read().split(b"\r\n\r\n")[1]
     assert json.loads(answer)["code"] == "request-timeout"
     assert app.stats("mail").total_enqueued == 0
+
+
+def test_metrics_take_a_token_that_may_read_everything(app: App) -> None:
+    with serving(app) as client:
+        root = f"http://127.0.0.1:{client.base_url.port}"
+        told = client.get(f"{root}/metrics")
+        assert (told.status_code, told.headers["content-type"].split(";")[0]) == (200, "text/plain")
+        assert 'queue="mail"' in told.text
+        tokens = {
+            "one": app.create_token("one", role="read", queues=["mail"]),
+            "work": app.create_token("work", role="work"),
+            "all": app.create_token("all", role="read"),
+        }
+        eventually(lambda: client.get(f"{root}/metrics").status_code == 401, "a token is asked for")
+        statuses = {
+            name: client.get(f"{root}/metrics", headers={"Authorization": f"Bearer {token}"}).status_code
+            for name, token in tokens.items()
+        }
+    assert statuses == {"one": 403, "work": 403, "all": 200}
+
+
+def test_probes_take_none_and_are_told_nothing_else(app: App) -> None:
+    with serving(app, is_local=False) as client:
+        root = f"http://127.0.0.1:{client.base_url.port}"
+        assert [client.get(f"{root}/health/{each}").text for each in ("live", "ready")] == ["ok\n", "ok\n"]
+        assert client.get(f"{root}/health/other").status_code == 404

@@ -26,8 +26,8 @@ Execute = Callable[..., list[tuple[Any, ...]]]
 
 
 ON_SHARDS_IN_EVERY_RUN = {
-    "test_deleting", "test_ends", "test_limits", "test_once", "test_order", "test_total_limits", "test_total_rates",
-    "test_working",
+    "test_deleting", "test_ends", "test_limits", "test_metrics", "test_once", "test_order", "test_total_limits",
+    "test_total_rates", "test_working",
 }  # fmt: skip
 
 

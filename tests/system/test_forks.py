@@ -119,7 +119,7 @@ def test_a_fork_in_the_middle_of_a_call_leaves_the_call_its_session(
 def test_a_lock_that_a_thread_held_when_the_fork_came_is_free_in_the_child(app: App) -> None:
     send = declare(app)
     send.enqueue(name="first")
-    held: list[Any] = [app._workers._lock, app._connecting._lock, app._declarations._lock]
+    held: list[Any] = [app.working._lock, app._connecting._lock, app._declarations._lock]
     with ThreadPoolExecutor(1) as threads:
         threads.submit(lambda: [lock.acquire() for lock in held]).result()
 

@@ -19,6 +19,7 @@ from penstock.errors import (
     ResultTimeout,
     SchemaMismatch,
     UnknownTask,
+    WorkerGone,
     WorkerStuck,
 )
 
@@ -27,6 +28,7 @@ ONE_OF_EACH: list[PenstockError] = [
     PartitionUnavailable("partition 'emails__p1' does not answer"),
     RequestTimeout("no answer within 5 s", "not written"),
     LeaseLost("job 7 was rescued"),
+    WorkerGone("worker 7 is not known"),
     UnknownTask("no task 'sned'"),
     InvalidInput("priority", "10 is out of bounds; give 0 to 9"),
     SchemaMismatch("schema 9 is newer than this code"),

@@ -109,7 +109,7 @@ def test_a_hook_that_is_declared_again_is_called_once() -> None:
     one = Counter()
     app.on("failed", one.count)
     app.on("failed", Counter().count)
-    assert len(app._workers.hooks._functions["failed"]) == 3
+    assert len(app.working.hooks._functions["failed"]) == 3
 
 
 def test_at_a_prompt_queues_and_crons_may_be_declared_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,8 @@ class App:
         self._access = Access(self._connecting, self._declarations)
         # What tasks and queues send jobs by; not for users.
         self.sender = open_traced_sender(self._access) if tracing else AppSender(self._access)
-        self._workers = Workers(self._access, self.imports, self._lease_seconds, self._retention)
+        # What `penstock work` tells of its worker by; not for users.
+        self.working = Workers(self._access, self.imports, self._lease_seconds, self._retention)
 
     # Declaring
 
@@ -297,7 +298,7 @@ class App:
         """
         checked_concurrency(concurrency)
         grace = checked_seconds("grace", grace)
-        return self._workers.work(queues, concurrency, until_idle=until_idle, grace_seconds=grace)
+        return self.working.work(queues, concurrency, until_idle=until_idle, grace_seconds=grace)
 
     @explain_wrong_calls
     async def awork(
@@ -313,12 +314,12 @@ class App:
 
     def stop(self) -> None:
         """End every `work` of this app gently, from any thread."""
-        self._workers.stop()
+        self.working.stop()
 
     @explain_wrong_calls
     def on(self, event: EventName, function: Callable[[Event], Any]) -> None:
         """Call a function, plain or async, when a job started, succeeded, was retried, failed, or jobs were rescued."""
-        self._workers.hooks.add(event, function)
+        self.working.hooks.add(event, function)
 
     def middleware(self, function: Wrapper) -> Wrapper:
         """Put a context manager around every run of a handler: `@app.middleware`, the first declared outermost.
@@ -700,7 +701,7 @@ class App:
 
     def close(self) -> None:
         """Give back every connection; an embedded server stops when its last app is closed."""
-        self._workers.stop(may_hurry=False)
+        self.working.stop(may_hurry=False)
         self._access.close()
         self.sender.close()
 

@@ -14,7 +14,15 @@ from penstock.clock import system
 from penstock.forking import renew_in_children
 from penstock.upkeep import SharedUpkeep, Upkeep
 from penstock.version import __version__
-from penstock.worker import Event, Hooks, ServedDatabase, Worked, Worker, check_middleware, refuse_in_main_import
+from penstock.worker import (
+    Hooks,
+    ServedDatabase,
+    Worked,
+    Worker,
+    WorkerSnapshot,
+    check_middleware,
+    refuse_in_main_import,
+)
 
 __all__ = ["Workers"]
 
@@ -32,6 +40,8 @@ class Workers:
         self._lease_seconds = lease_seconds
         self._retention = retention
         self.hooks = Hooks()
+        # Whether workers that begin from now on keep the figures of their jobs, for metrics.
+        self.has_figures = False
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
         renew_in_children(self, Workers._renew_after_fork)
@@ -69,6 +79,12 @@ class Workers:
         for worker in workers:
             worker.stop(may_hurry=may_hurry)
 
+    def snapshots(self) -> list[WorkerSnapshot]:
+        """From any thread: how those stand that are under way."""
+        with self._lock:
+            workers = list(self._workers)
+        return [worker.snapshot() for worker in workers]
+
     def _work(
         self,
         queues: ServedNames,
@@ -78,11 +94,6 @@ class Workers:
         signals: Signals,
     ) -> Worked:
         access = self._access
-        rescued: list[int] = []
-
-        def note_rescued(jobs: int) -> None:
-            rescued.append(jobs)
-            self.hooks.tell(Event(name="rescued", jobs=jobs))
 
         def find_databases(known: Collection[int]) -> list[ServedDatabase]:
             return [
@@ -98,7 +109,8 @@ class Workers:
             grace_seconds=grace_seconds,
             version=__version__,
             hooks=self.hooks,
-            make_upkeep=lambda database: Upkeep(database, self._retention, note_rescued, shared),
+            make_upkeep=lambda database: Upkeep(database, self._retention, worker.note_rescued, shared),
+            has_figures=self.has_figures,
         )
         # Before anything that takes time: whoever stops the app now means this worker too.
         with self._lock:
@@ -124,7 +136,7 @@ class Workers:
                 )
                 started_at = system.monotonic()
                 worker.run(until_idle=until_idle)
-                counts = worker.worked(sum(rescued))._asdict()
+                counts = worker.worked()._asdict()
                 log.info(
                     "stopped after %.1f s: %s",
                     system.monotonic() - started_at,
@@ -135,4 +147,4 @@ class Workers:
         finally:
             with self._lock:
                 self._workers.remove(worker)
-        return worker.worked(sum(rescued))
+        return worker.worked()

@@ -6,6 +6,7 @@ shared_options   arguments and options that several commands take
 up, work, serve, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
 tokens, audit    who may come in, and who did what
 spark       Spark for the commands that need it, and how far it is
+probing     where a worker answers scrapes and health probes
 task_arguments   key=value as the handler's annotations read it
 times       times and waits as a person writes them
 help_page   what the help says of options

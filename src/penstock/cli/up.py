@@ -15,6 +15,7 @@ import typer
 
 from penstock.app import App
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
+from penstock.cli.probing import HealthPort, MetricsPort, open_probes
 from penstock.cli.serve import Host, RequireToken
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel
 from penstock.cli.terminal import say, show_json
@@ -36,6 +37,8 @@ def up(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
     grace: Grace = 30.0,
+    metrics_port: MetricsPort = None,
+    health_port: HealthPort = None,
     host: Host = "127.0.0.1",
     port: Annotated[
         int | None,
@@ -52,6 +55,10 @@ def up(
     app = None if target is None else find_app(target)
     if app is not None and not app.is_embedded and shards is not None:
         raise typer.BadParameter("the app names its databases itself: leave --shards out")
+    if app is None and (metrics_port or health_port):
+        raise typer.BadParameter(
+            "without an app no worker runs that could answer: leave --metrics-port and --health-port out"
+        )
     if app is not None:
         check_tasks(app, list(app.tasks))
     begin_log(log_level, log_json)
@@ -64,6 +71,7 @@ def up(
             stack.enter_context(_serving(servers, host, port, requires_token=require_token))
             _wait()
             return
+        stack.enter_context(open_probes(app, metrics_port, health_port))
         stack.enter_context(app)
         ensure_answering(app, creates=True)
         if not app.is_embedded:

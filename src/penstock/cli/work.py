@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
+from penstock.cli.probing import HealthPort, MetricsPort, open_probes
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel, Target
 from penstock.cli.terminal import show_json
 from penstock.clock import system
@@ -33,6 +34,8 @@ def work(
     concurrency: Annotated[int, typer.Option("--concurrency", help="How many jobs at once.")] = 16,
     grace: Grace = 30.0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="Stop when there is nothing left to do.")] = False,
+    metrics_port: MetricsPort = None,
+    health_port: HealthPort = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
@@ -43,9 +46,10 @@ def work(
     app = find_app(target)
     caps = _parse_queues(queue or list(app.tasks), app.tasks)
     names = list(caps)
+    probes = open_probes(app, metrics_port, health_port)
     check_tasks(app, names)
     begin_log(log_level, log_json)
-    with app:
+    with probes, app:
         ensure_answering(app, creates=True)
         started = system.monotonic()
         worked = app.work(caps, concurrency, until_idle=until_idle, grace=grace)

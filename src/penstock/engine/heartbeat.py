@@ -57,6 +57,8 @@ class Heartbeat:
         self.mismatch: SchemaMismatch | None = None
         # Since when every renewal was answered; 0 where the last was not.
         self.answered_since = 0.0
+        # Whether the last renewal was not answered.
+        self.has_missed = False
         # Which server answered last; and whether that changed since `has_server_changed` was last asked: what is held
         # has to be looked up then.
         self._server = server
@@ -105,7 +107,7 @@ class Heartbeat:
                 connection = connection or self._database.connect(self._purpose, carries_lease=True)
                 renewal = self._renew(connection)
             except Exception as error:  # Whatever it is: a heartbeat that stopped would cost every job that is held.
-                self.answered_since = 0.0
+                self.answered_since, self.has_missed = 0.0, True
                 if is_lost(error):
                     log.debug("the %s missed a beat: %s", self._purpose, error)
                 else:
@@ -122,7 +124,7 @@ class Heartbeat:
         server = None if renewal is None else renewal.server
         with self._renewed:
             self.mismatch = None if renewal is None else renewal.mismatch
-            self.answered_since = self.answered_since or began_at
+            self.answered_since, self.has_missed = self.answered_since or began_at, False
             self.is_declared_dead = renewal is None
             is_another = self._server not in (None, server)
             self._has_server_changed |= is_another

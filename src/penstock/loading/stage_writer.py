@@ -36,18 +36,8 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 class StageWriter:
     """Gathers and writes; `ranges` counts, shard by shard, what was written under the name `stage`."""
 
-    def __init__(
-        self,
-        destination: Destination,
-        load: str,
-        first_unkeyed: int = 0,
-        *,
-        chunk_rows: int = CHUNK_ROWS,
-        chunk_bytes: int = CHUNK_BYTES,
-    ) -> None:
+    def __init__(self, destination: Destination, load: str, first_unkeyed: int) -> None:
         self._destination = destination
-        self._chunk_rows = chunk_rows
-        self._chunk_bytes = chunk_bytes
         self.stage = secrets.token_hex(16)
         shards = destination.partition_shards
         self._writers = {
@@ -73,7 +63,7 @@ class StageWriter:
         self._waiting.append(jobs)
         self._rows += len(jobs)
         self._bytes += jobs.args.nbytes
-        if self._rows >= self._chunk_rows or self._bytes >= self._chunk_bytes:
+        if self._rows >= CHUNK_ROWS or self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:

@@ -13,6 +13,7 @@ values        what comes over HTTP as typed values
 problem       what goes wrong, as an answer
 openapi       the document, made of the operations
 threads       where calls that block are made
+outside       metrics and probes
 produce       enqueuing
 remote_work   workers in any language; `remote`: how a server acts for them
 load_bodies   loads as bodies; `body_pipe`: how they get to a thread; `loading`: what becomes of them

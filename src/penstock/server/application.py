@@ -28,6 +28,7 @@ from penstock.server.guard import Guard
 from penstock.server.openapi import describe
 from penstock.server.operation import EVENTS, JSON, Answer, Operation
 from penstock.server.operations import OPERATIONS
+from penstock.server.outside import METRICS, PROBES, Outside
 from penstock.server.problem import ProblemError, problem_of, respond_with
 from penstock.server.router import Router, path_parts
 from penstock.server.values import decode_body, parse_query
@@ -49,6 +50,7 @@ class Application:
         self.services = Services(app)
         self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
         self._rates = CallRates()
+        self._outside = Outside(app)
         self._router = Router(OPERATIONS)
         self._document: bytes | None = None
 
@@ -97,11 +99,15 @@ class Application:
 
     async def _respond(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         parts = path_parts(scope)
-        if parts[:2] != PREFIX:
+        if parts in PROBES and scope["method"] == "GET":
+            return await self.services.looking.run(lambda: self._outside.health(parts))
+        if parts[:2] != PREFIX and parts != METRICS:
             raise ProblemError("not-found", "there is nothing at this path; the API is at /api/v1/openapi.json")
-        parts = parts[2:]
         caller = await self._admit(scope, headers)
         self._rates.count(caller)
+        if parts == METRICS and scope["method"] == "GET":
+            return await self.services.looking.run(lambda: self._outside.metrics(caller))
+        parts = parts[2:]
         if parts == (b"openapi.json",) and scope["method"] == "GET":
             return self._describe()
         found = self._router.find(scope["method"], parts)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.model.records import record, record_type
+from penstock.model.trace_context import trace_of_headers
 from penstock.server.body_pipe import read_in_thread
 from penstock.server.call import Call
 from penstock.server.loading.load_request import LoadReceipt, LoadRequest, read_types
@@ -60,6 +61,7 @@ async def put_load(call: Call, queue: str, load: str, query: LoadOptions) -> Ans
         order_by=query.order_by,
         types=None if query.types is None else read_types(query.types),
         rows=query.rows,
+        trace=trace_of_headers(call.headers.get("traceparent"), call.headers.get("tracestate")),
     )
     if call.caller.tenant is not None:
         raise ProblemError("forbidden", "a tenant's token may not load: rows may name other tenants; enqueue them")

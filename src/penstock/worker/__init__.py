@@ -8,7 +8,8 @@ database_worker     that registers there, and has a
   queue_caps          how many jobs of a queue the worker has at most, on all databases
   backlog             jobs that were taken and have not started, and those that ended since
   ended_jobs          those that ended, sorted for settling
-  reporting           what a turn committed: told to counts, log, hooks and upkeep
+  reporting           what a turn committed: told to counts, figures, log, hooks and upkeep
+  job_figures         how many attempts ended and how, what jobs waited and ran, by task, for metrics
   worker_heartbeat    renews its row; hears which jobs and queues are to stop
   listener            hears producers
   split_leases        finds out whether a handler's own transaction ended its job
@@ -27,22 +28,29 @@ hooks               functions of the application, called when something becomes 
 end_log             tells the log how jobs end
 watchdog            finds handlers that do not come back
 idle_rounds         finds out that nothing is left to do anywhere
+snapshot            how a worker stands, for metrics and probes
 """
 
 from penstock.worker.handler_process import check_middleware
 from penstock.worker.handler_process_main import refuse_in_main_import
 from penstock.worker.hooks import Event, EventName, Hooks
+from penstock.worker.job_figures import BOUNDS, TaskFigures
 from penstock.worker.served_queues import ServedQueue
+from penstock.worker.snapshot import DatabaseSnapshot, WorkerSnapshot
 from penstock.worker.worker import ServedDatabase, Worked, Worker
 
 __all__ = [
+    "BOUNDS",
+    "DatabaseSnapshot",
     "Event",
     "EventName",
     "Hooks",
     "ServedDatabase",
     "ServedQueue",
+    "TaskFigures",
     "Worked",
     "Worker",
+    "WorkerSnapshot",
     "check_middleware",
     "refuse_in_main_import",
 ]

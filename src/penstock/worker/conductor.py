@@ -147,7 +147,7 @@ class Conductor:
         self._hand_over(surplus)
         for lease in ended.leases.values():
             self._remove_if_empty(lease)
-        self._reports.report(ended, turn, self._conversation)
+        self._reports.report(ended, turn, self._conversation, now)
         self._backlog.note_settled(ended.jobs)
         leases = self._source.learn(wish, turn, now)
         taken = self._take_in(leases, wish.order())
@@ -188,6 +188,11 @@ class Conductor:
     def has_unsettled(self) -> bool:
         """From any thread: whether it has jobs that run, or whose end is not written."""
         return bool(self._leases or self._backlog.done)
+
+    @property
+    def leases_lost(self) -> int:
+        """From any thread: how many leases others took over."""
+        return self._leases.lost
 
     def look_again(self) -> None:
         """Look at everything at the next turn."""

@@ -29,11 +29,13 @@ from penstock.worker.context import Registration
 from penstock.worker.end_log import EndLog
 from penstock.worker.hooks import Hooks
 from penstock.worker.idle_rounds import IdleRounds
+from penstock.worker.job_figures import JobFigures
 from penstock.worker.listener import Listener
 from penstock.worker.queue_caps import QueueCaps
 from penstock.worker.reporting import Reports
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.slot_pool import SlotPool
+from penstock.worker.snapshot import DatabaseSnapshot
 from penstock.worker.stop_request import StopRequest
 from penstock.worker.worker_heartbeat import WorkerHeartbeat
 
@@ -88,6 +90,7 @@ class DatabaseWorker:
         is_alone: Callable[[], bool],
         end_with: Callable[[PenstockError], None],
         caps: QueueCaps,
+        has_figures: bool = False,
     ) -> None:
         self.number = number
         self.database = database
@@ -102,9 +105,13 @@ class DatabaseWorker:
         self._throttled_log = ThrottledLog(log)
         # Since when there was no turn, before the first and after a failure; None while there are turns.
         self._absent_since: float | None = system.monotonic()
+        # When its thread last began a turn, or another try to register; None while it need not.
+        self._turned_at: float | None = None
         self._registration = Registration(database, "", self._report_progress, self._stop_request)
         self.backlog = Backlog(slot_pool, self._registration, self._signal.set, end_with)
-        self._reports = Reports(hooks, end_log, upkeep.look_in, upkeep.unblock_later)
+        tasks = [task for queue in self.served for task in queue.tasks.values()]
+        self._figures = JobFigures(tasks) if has_figures else None
+        self._reports = Reports(hooks, end_log, upkeep.look_in, upkeep.unblock_later, self._figures)
         self._heartbeat = WorkerHeartbeat(
             database,
             self.backlog,
@@ -154,6 +161,39 @@ class DatabaseWorker:
     @property
     def is_stopping(self) -> bool:
         return self._stop_request.is_made
+
+    def snapshot(self) -> DatabaseSnapshot:
+        """From any thread: how it stands."""
+        return DatabaseSnapshot(
+            number=self.number,
+            unready=self._unready(),
+            stuck_seconds=self._stuck_seconds(),
+            backlog=self.backlog.unstarted,
+            leases_lost=self._conductor.leases_lost,
+            figures=() if self._figures is None else tuple(self._figures),
+        )
+
+    def _unready(self) -> str | None:
+        """Why it cannot claim."""
+        if self._stop_request.is_made:
+            return "the worker is stopping"
+        if self._must_register or self._heartbeat.is_declared_dead:
+            return "the worker is not registered"
+        if ticks() >= self.backlog.valid_until:
+            return "the worker's lease has run out"
+        if self._heartbeat.has_missed or self._conductor.link.unheard_since is not None:
+            return "the database does not answer"
+        return None
+
+    def _stuck_seconds(self) -> float:
+        """For how long its thread has not turned, though it waits for nothing; 0 where that is less than a lease. What
+        it asks of the database, and what it asks while that does not answer, may take as long as it likes.
+        """
+        if self._conductor.link.asking_seconds > 0 or self._heartbeat.has_missed or self.database.breaker.is_down:
+            return 0.0
+        turned_at = self._turned_at
+        seconds = 0.0 if turned_at is None else system.monotonic() - turned_at
+        return seconds if seconds > self._identity.lease_seconds else 0.0
 
     def is_given_up(self, seconds: float) -> bool:
         """From any thread: whether it was told to stop, and for so long now nothing but its database has kept it."""
@@ -233,6 +273,8 @@ class DatabaseWorker:
                     self._throttled_log.warning(
                         "%s cannot be worked on, and is tried again", self.database.breaker.label, exc_info=error
                     )
+            finally:
+                self._turned_at = None
             # The worker goes on with its other databases meanwhile.
             self._must_register = True
             self._absent_since = self._absent_since or system.monotonic()
@@ -264,6 +306,7 @@ class DatabaseWorker:
         conductor, idle_rounds = self._conductor, self._idle_rounds
         has_waited = True
         while True:
+            self._turned_at = system.monotonic()
             if self._must_register or self._heartbeat.is_declared_dead:
                 conductor.lose_everything()
                 self._register()
@@ -293,6 +336,8 @@ class DatabaseWorker:
                 has_waited = True
 
     def _is_idle(self) -> bool:
+        # A sweep takes as long as there is to do.
+        self._turned_at = None
         return self._upkeep.sweep() and not self._conductor.has_work()
 
     def _register(self) -> None:
@@ -300,6 +345,7 @@ class DatabaseWorker:
         self._absent_since = self._absent_since or system.monotonic()
         has_warned = False
         while True:
+            self._turned_at = system.monotonic()
             if self._stop_request.is_made:
                 raise DatabaseAway
             try:

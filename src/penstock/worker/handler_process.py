@@ -65,6 +65,11 @@ class HandlerProcess:
         self._pipe: Pipe | None = None
         self._is_told_to_stop = False
 
+    @property
+    def is_started(self) -> bool:
+        """Whether there is one."""
+        return self._process is not None
+
     def run(self, job: ClaimedJob, backlog: Backlog) -> None:
         """Run a job, or a batch, in the process and hand it in."""
         job.interrupt = self._kill

@@ -16,6 +16,7 @@ from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.end_log import EndLog
 from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
+from penstock.worker.job_figures import JobFigures
 
 __all__ = ["Reports"]
 
@@ -28,8 +29,9 @@ CHILDREN_A_TURN = 1_024
 class Reports:
     """Used by the conductor; others read `counts`.
 
-    `on_due` is called when a job was put off for so many seconds, so that upkeep looks in time; `on_children` with
-    children that are to be looked at, and would keep a turn for too long.
+    `figures` are kept where somebody wants them. `on_due` is called when a job was put off for so many seconds, so
+    that upkeep looks in time; `on_children` with children that are to be looked at, and would keep a turn for too
+    long.
     """
 
     def __init__(
@@ -38,18 +40,22 @@ class Reports:
         end_log: EndLog,
         on_due: Callable[[float], None],
         on_children: Callable[[list[int]], None],
+        figures: JobFigures | None = None,
     ) -> None:
         self._hooks = hooks
         self._end_log = end_log
         self._on_due = on_due
         self._on_children = on_children
+        self._figures = figures
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
 
-    def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation) -> None:
-        """Report what came of a turn that settled this."""
+    def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation, collected_at: float) -> None:
+        """Report what came of a turn that settled this, collected at that monotonic time."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
+        if self._figures is not None:
+            self._figures.note(ended, turn.unsettled, collected_at)
         if ended.ends or log.isEnabledFor(logging.DEBUG):
             self._end_log.note(_committed(ended, turn.unsettled))
         _tell_hooks(self._hooks, ended, turn.unsettled)

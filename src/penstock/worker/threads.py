@@ -35,6 +35,7 @@ class Threads:
         self._submit = submit
         self._threads: list[threading.Thread] = []
         self._started = 0
+        self._processes: set[HandlerProcess] = set()
         self._lock = threading.Lock()
 
     def start(self, count: int) -> None:
@@ -48,6 +49,11 @@ class Threads:
                 thread.start()
                 self._started += 1
                 self._threads.append(thread)
+
+    @property
+    def processes(self) -> int:
+        """From any thread: how many handler processes run."""
+        return sum(each.is_started for each in self._processes.copy())
 
     def join(self) -> None:
         """Wait for threads whose handlers have returned; one that hangs in a handler is left behind."""
@@ -77,7 +83,9 @@ class Threads:
                     if not may_start(job, backlog):
                         continue
                     if job.task.runs_in_process:
-                        process = process or HandlerProcess(hooks)
+                        if process is None:
+                            process = HandlerProcess(hooks)
+                            self._processes.add(process)
                         process.run(job, backlog)
                     elif isinstance(job, ClaimedBatch):
                         run_batch_inline(job, backlog, hooks, submit)
@@ -88,3 +96,4 @@ class Threads:
         finally:
             if process is not None:
                 process.close()
+                self._processes.discard(process)

@@ -21,11 +21,12 @@ from penstock.storage.connection.database import Database
 from penstock.worker.database_worker import DatabaseWorker, Identity, Upkeep
 from penstock.worker.end_log import EndLog
 from penstock.worker.event_loop import EventLoop
-from penstock.worker.hooks import Hooks
+from penstock.worker.hooks import Event, Hooks
 from penstock.worker.idle_rounds import IdleRounds
 from penstock.worker.queue_caps import QueueCaps
 from penstock.worker.served_queues import ServedQueue
 from penstock.worker.slot_pool import SlotPool
+from penstock.worker.snapshot import WorkerSnapshot
 from penstock.worker.threads import Threads
 from penstock.worker.watchdog import Watchdog
 
@@ -62,8 +63,8 @@ class Worker:
     """One call of `app.work`.
 
     `find_databases` gives the databases that are not among the numbers given: it is asked at the start, and then every
-    few seconds for those that were added. `make_upkeep` makes the upkeep of one. Once it is told to stop, handlers
-    may take `grace_seconds` to end.
+    few seconds for those that were added. `make_upkeep` makes the upkeep of one. `has_figures`: snapshots have the
+    figures of its jobs. Once it is told to stop, handlers may take `grace_seconds` to end.
     """
 
     def __init__(
@@ -76,11 +77,15 @@ class Worker:
         version: str,
         hooks: Hooks,
         make_upkeep: Callable[[Database], Upkeep],
+        has_figures: bool = False,
     ) -> None:
         self._find_databases = find_databases
         self._hooks = hooks
         self._end_log = EndLog()
         self._make_upkeep = make_upkeep
+        self._has_figures = has_figures
+        # Appended to by the upkeep of each database.
+        self._rescued: list[int] = []
         self._identity = Identity(
             instance=str(uuid.uuid4()),
             host=socket.gethostname(),
@@ -141,12 +146,30 @@ class Worker:
         is_hurried = self._is_hurried or self._slot_pool.is_loop_blocked
         return self._hooks.wait_until_told(HURRIED_SECONDS if is_hurried else PATIENT_SECONDS)
 
-    def worked(self, rescued: int) -> Worked:
+    def note_rescued(self, jobs: int) -> None:
+        """By upkeep: so many jobs of dead workers are ready again."""
+        self._rescued.append(jobs)
+        self._hooks.tell(Event(name="rescued", jobs=jobs))
+
+    def snapshot(self) -> WorkerSnapshot:
+        """From any thread: how it stands."""
+        pool = self._slot_pool
+        return WorkerSnapshot(
+            slots=pool.concurrency,
+            slots_used=pool.running,
+            left_behind=len(pool.left_behind),
+            is_loop_blocked=pool.is_loop_blocked,
+            processes=self._threads.processes,
+            rescued=sum(self._rescued),
+            databases=tuple(each.snapshot() for each in list(self._database_workers.values())),
+        )
+
+    def worked(self) -> Worked:
         """What came of it."""
         counts: Counter[str] = Counter()
         for each in self._database_workers.values():
             counts.update(each.counts)
-        return Worked(counts["succeeded"], counts["retry"], counts["failed"], rescued)
+        return Worked(counts["succeeded"], counts["retry"], counts["failed"], sum(self._rescued))
 
     def stop(self, *, may_hurry: bool = True, level: int = logging.INFO) -> None:
         """From any thread: end gently, and log at that level what is waited for. Asked again: at once, without waiting
@@ -198,6 +221,7 @@ class Worker:
             is_alone=lambda: len(self._database_workers) == 1,
             end_with=self._end_with,
             caps=self._caps,
+            has_figures=self._has_figures,
         )
         self._database_workers[found.number] = each
         return each

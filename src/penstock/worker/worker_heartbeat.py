@@ -60,6 +60,11 @@ class WorkerHeartbeat:
         """Whether the worker was declared dead, and has to register anew."""
         return self._heartbeat is not None and self._heartbeat.is_declared_dead
 
+    @property
+    def has_missed(self) -> bool:
+        """Whether the last renewal was not answered, or not sent."""
+        return self._is_paused or (self._heartbeat is not None and self._heartbeat.has_missed)
+
     def has_server_changed(self) -> bool:
         """Whether another server answers than when this was last asked."""
         return self._heartbeat is not None and self._heartbeat.has_server_changed()

@@ -20,6 +20,8 @@ class WorkerLeases:
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog
         self._leases: dict[int, Lease] = {}
+        # How many others took over.
+        self.lost = 0
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -79,6 +81,7 @@ class WorkerLeases:
         self._backlog.forget_runs()
         for job in (*self._backlog.active(), *self._backlog.split_leases.open):
             job.is_abandoned = True
+        self.lost += len(self._leases)
         if self._leases:
             log.warning("LeaseLost: this worker was silent for too long; %d leases went to others", len(self._leases))
         self._leases.clear()
@@ -91,6 +94,7 @@ class WorkerLeases:
         jobs += [job for job in (*self._backlog.split_leases.open, *self._backlog.done) if job.lease is lease]
         for job in jobs:
             job.is_abandoned = True
+        self.lost += 1
         log.warning(
             "LeaseLost: the server is another, or an older copy, and has given lease %d again; %d jobs that ran under "
             "it are no longer this worker's",

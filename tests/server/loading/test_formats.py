@@ -205,6 +205,15 @@ def test_csv_holds_lines_quotes_and_empty_cells_as_spark_reads_them(app: App) ->
         ]
 
 
+def test_a_long_csv_is_cut_between_rows_and_not_within_quotes(app: App) -> None:
+    rows = [{"n": str(n), "text": 'a "line"\r\n' * (n % 97)} for n in range(3_000)]
+    load(app, csv_of(rows), CSV, task="t", key="n", rows=3_000)
+    spark_load(
+        app, pa.RecordBatch.from_pylist([{**row, "text": row["text"] or None} for row in rows]), task="t", key="n"
+    )
+    assert stored(app, "l") == stored(app, "spark")
+
+
 @pytest.mark.parametrize("kind", [NDJSON, CSV, ARROW, PARQUET])
 def test_a_body_without_rows_is_a_load_of_none(app: App, kind: str) -> None:
     none = pa.RecordBatch.from_pylist([], schema=pa.schema({"n": pa.int64()}))

@@ -143,7 +143,7 @@ def test_each_row_lies_on_the_shard_of_its_key_and_keeps_its_order_g5(sharded: A
 def test_keys_of_an_ordered_queue_run_in_the_order_of_arrival_g5(app: App) -> None:
     app.queue("keyed", partitions=2, order="key")
     app.migrate()
-    rows = [{"key": f"k-{n % 3}", "n": (n * 7_919) % 20_011} for n in range(20_000)]
+    rows = [{"key": f"k-{n % 3}", "n": (n * 7_919) % 10_007, "text": "x" * 500} for n in range(8_000)]
     load(app, ndjson(rows), task="t", queue="keyed")
     with psycopg.connect(app.url) as connection:
         found = connection.execute(

@@ -1,4 +1,4 @@
-"""Workers far away on queues with rules about keys or tenants: servers own the partitions, and choose for whoever polls."""
+"""Workers far away on queues with rules about keys or tenants: servers own partitions, and choose for who polls."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_worker_that_lacks_a_task_which_the_crew_knows_is_refused(orders: Orde
 
     async def scenario() -> None:
         async with world.server() as server:
-            both = {"orders": {"ship": {}, "bill": {}}}
+            both: dict[str, dict[str, dict[str, Any]]] = {"orders": {"ship": {}, "bill": {}}}
             client = await world.join(server, both)
             waiting = asyncio.create_task(client.poll(server, want=1, wait=30))
             await soon(lambda: owns_all(world), "the server owns the partitions")

@@ -12,7 +12,7 @@ from tests.server.remote.world import World, ends_of, run, soon
 
 from penstock.client.task import Task
 from penstock.errors import InvalidInput, LeaseLost, NotFound, WorkerGone
-from penstock.server.remote.messages import GivenJob
+from penstock.server.remote.messages import GivenJob, PollAnswer
 from penstock.server.values import Base64
 
 MAIL: dict[str, Any] = {"mail": {"send": {}}}
@@ -139,7 +139,8 @@ def test_of_many_that_wait_each_new_job_goes_to_one(world: World) -> None:
             waiting = [asyncio.create_task(client.poll(server, want=1, wait=30)) for client in clients]
             await soon(lambda: is_slept_on(world), "the server asks to be woken")
             ids = await asyncio.to_thread(task.enqueue_many, addresses(4))
-            done, pending = set(), set(waiting)
+            done: set[asyncio.Task[PollAnswer]] = set()
+            pending = set(waiting)
             while len(done) < 4:
                 done |= (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]
                 pending = set(waiting) - done
@@ -305,8 +306,8 @@ def test_progress_and_cancellation_go_with_a_renewal(world: World) -> None:
             assert world.app.job(ids[0]).progress == {"value": 0.5, "note": None}
             await asyncio.to_thread(world.app.cancel, ids[0])
             assert (await client.renew(server)).cancelled == [str(ids[0])]
-            answer = await client.poll(server, ends_of(jobs[1:]))
-            assert answer.cancelled == [str(ids[0])]
+            polled = await client.poll(server, ends_of(jobs[1:]))
+            assert polled.cancelled == [str(ids[0])]
             await client.poll(server, ends_of(jobs[:1], "failed", error="interrupted"))
             with pytest.raises(InvalidInput, match="progress"):
                 await client.renew(server, {str(ids[0]): "much"})

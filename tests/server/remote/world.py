@@ -31,7 +31,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 async def soon(fact: Callable[[], Awaitable[Any]], what: str) -> Any:
     """Wait for a fact; its value."""
     async with asyncio.timeout(60):
-        while not (value := await fact()):
+        while not (value := await fact()):  # noqa: ASYNC110  (facts of a database set no event)
             await asyncio.sleep(0.01)
     return value
 
@@ -65,7 +65,7 @@ class Client:
 
     async def poll_again(self, server: RemoteWorkers, *args: Any, **named: Any) -> PollAnswer:
         """The last poll again."""
-        return await self.poll(server, *args, number=self.number, **named)
+        return await self.poll(server, *args, **{**named, "number": self.number})
 
     async def renew(self, server: RemoteWorkers, progress: Mapping[str, Any] | None = None) -> RenewAnswer:
         return await server.renew(self.worker, progress or {})

@@ -28,6 +28,8 @@ class LoadRequest:
     order_by: str | None = None
     types: Mapping[str, str] | None = None
     rows: int | None = None
+    # What `trace_of_headers` gives of the request's: stored once, with the load.
+    trace: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Refuse what can be refused before anything is read."""

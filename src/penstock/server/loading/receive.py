@@ -18,7 +18,7 @@ from penstock.loading.job_columns import JobColumns
 from penstock.server.loading.content import ARROW, CSV, NDJSON, PARQUET, decompress, find_format
 from penstock.server.loading.load_request import LoadLimits, LoadReceipt, LoadRequest
 from penstock.server.loading.refusing import refuse_row
-from penstock.server.loading.staging import BackgroundStage
+from penstock.server.loading.staging import ChunkedStage
 from penstock.shards.databases import Databases
 from penstock.shards.decided_loads import publish_decided
 from penstock.shards.load_commit import Published
@@ -56,12 +56,19 @@ def receive_load(
     if request.task is not None:
         check_tasks(tasks, request.queue, [request.task])
     destination = _find_destination(databases, request.queue)
-    with BackgroundStage(destination, request.name) as stage:
+    with ChunkedStage(destination, request.name) as stage:
         try:
             _stage(stage, _read(form, request, tasks, body, limits), request, limits)
             stages = stage.finish()
             published = publish(
-                databases, request.name, request.queue, 0, stages, homes=destination.homes, is_stream=False
+                databases,
+                request.name,
+                request.queue,
+                0,
+                stages,
+                homes=destination.homes,
+                is_stream=False,
+                trace=request.trace,
             )
         except BaseException:
             stage.stop()
@@ -118,7 +125,7 @@ def _read(
     return read_parquet(request, tasks, body, limits)
 
 
-def _stage(stage: BackgroundStage, batches: Iterable[JobColumns], request: LoadRequest, limits: LoadLimits) -> None:
+def _stage(stage: ChunkedStage, batches: Iterable[JobColumns], request: LoadRequest, limits: LoadLimits) -> None:
     rows = 0
     for jobs in batches:
         if jobs.bad:

@@ -1,8 +1,9 @@
 """Remote workers: programs in any language that run jobs, and call a server for them.
 
 Each is a row of `worker` and holds its leases itself; a server only acts for it, and each call may come to another one.
-What a call did is kept with what it did it to, so that the same call again is answered the same. A server itself is a row
-of `worker`, too, by which it owns partitions of queues with rules about keys while workers that poll it want jobs of those.
+What a call did is kept with what it did it to, so that the same call again is answered the same. A server itself is a
+row of `worker`, too, by which it owns partitions of queues with rules about keys while workers that poll it want jobs
+of those.
 
 remote_workers     what the HTTP API calls: register, poll, renew, leave
 messages           what is said, as JSON; job_names: how jobs and leases are named in it

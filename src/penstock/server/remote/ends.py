@@ -76,9 +76,9 @@ def _checked_result(field: str, raw: bytes) -> bytes | None:
         )
     try:
         raw.decode()
-        if b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH:
-            if _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
-                raise RecursionError
+        is_doubtful = b"\\u" in raw or raw.count(b"{") + raw.count(b"[") > MOST_DEPTH
+        if is_doubtful and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
+            raise RecursionError
     except RecursionError:
         raise InvalidInput(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels") from None
     except (UnicodeDecodeError, msgspec.DecodeError):
@@ -117,8 +117,8 @@ def settle(
     task_of: Callable[[Sequence[HeldLease]], Mapping[int, str]],
     limited: Container[int] = (),
 ) -> SettledEnds:
-    """What is to be settled of these ends, as leases are held by now. `task_of` reads the tasks of jobs whose lease does
-    not tell; `limited`: queues whose partitions have a limit that others wait for.
+    """What is to be settled of these ends, as leases are held by now. `task_of` reads the tasks of jobs whose lease
+    does not tell; `limited`: queues whose partitions have a limit that others wait for.
     """
     settled = SettledEnds(named=[each.named for each in ends])
     succeeded: dict[int, Succeeded] = {}

@@ -46,7 +46,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A worker that wants jobs: of which queues and tasks, how many at once, and for how many seconds it may be silent."""
+    """A worker that wants jobs: of which queues and tasks, how many at once, and how long it may be silent."""
 
     name: str
     queues: dict[str, dict[str, TaskOptions]]

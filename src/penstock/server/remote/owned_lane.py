@@ -1,11 +1,12 @@
 """The lane of queues with an owner: this server owns partitions and chooses from them, for whichever worker polls it.
 
-It is in the crew of a queue only while workers that poll it want jobs of it; so that one server chooses only what it can
-give. What it chooses is leased to the worker that polls, in the transaction that settles that worker's ends. A worker gets
-jobs of a queue only if it runs every task that is chosen there.
+It is in the crew of a queue only while workers that poll it want jobs of it; so that one server chooses only what it
+can give. What it chooses is leased to the worker that polls, in the transaction that settles that worker's ends. A
+worker gets jobs of a queue only if it runs every task that is chosen there.
 
-Whatever was read may be wrong once the answer to a turn is lost, or one of its ends turns out to be no longer held: then
-everything is read anew. And before anything more is chosen for anybody, the lost turn is kept from being committed.
+Whatever was read may be wrong once the answer to a turn is lost, or one of its ends turns out to be no longer held:
+then everything is read anew. And before anything more is chosen for anybody, the lost turn is kept from being
+committed.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class OwnedLane:
         self._asked_at: dict[int, float] = {}
         self._owner = 0
         self._source = OwnedSource(0, self._tasks)
-        # Requests whose turn may still be committed: what was seen when it was sent, its request, and who takes its place.
+        # Requests whose turn may still be committed: what was seen when it was sent, its request, who takes its place.
         self._doubtful: list[tuple[int, int, int, int]] = []
         # Whether producers, or other servers, have said that there is news.
         self._has_news = threading.Event()
@@ -139,7 +140,7 @@ class OwnedLane:
         workers.add_tasks(connection, self._owner, tasks)
 
     def _join(self, queues: QueueSet) -> None:
-        """Be in the crews of these queues, and choose these tasks of them, where they are all that were chosen so far."""
+        """Be in the crews of these queues, and choose these tasks of them, where they are all chosen so far."""
         new: list[tuple[int, str]] = []
         now = system.monotonic()
         for queue, tasks in queues:

@@ -1,8 +1,8 @@
 """One request of a poll, from when it arrives until it is answered.
 
     greet     how its worker stands on each database: the last poll there, what it holds
-    begin     where the poll was not begun, its ends are settled and jobs claimed, in one transaction; where it was, this
-              request takes the place of the one that began it
+    begin     where the poll was not begun, its ends are settled and jobs claimed, in one transaction; where it was,
+              this request takes the place of the one that began it
     wait      in line, until it is given something, its time is up, or there is something to tell
     finish    what it says is made final on each database, before it is said
 
@@ -104,8 +104,8 @@ class PollCall:
             if self._are_all_lost:
                 await self._finish()
                 raise LeaseLost(
-                    f"none of the jobs that poll {self._poll.number} says have ended is this worker's any more: nothing "
-                    "was changed, and nothing claimed; go on with the next number"
+                    f"none of the jobs that poll {self._poll.number} says have ended is this worker's any more: "
+                    "nothing was changed, and nothing claimed; go on with the next number"
                 )
             if not self._has_answer and self._left > 0 and self._time_left > 0:
                 await self._wait()
@@ -303,7 +303,7 @@ class PollCall:
             self._leave_out(stand, error)
 
     def _leave_out(self, stand: Stand, problem: PartitionUnavailable) -> None:
-        """Go on without a database that does not answer. What was sent there may be done all the same, or be done yet."""
+        """Go on without a database that does not answer. What was sent there may be done all the same, or be yet."""
         if len(self._stands) == 1 or (stand.taken is not None and stand.taken.ends > stand.taken.ends_lost):
             raise problem
         del self._stands[stand.shard.number]
@@ -519,6 +519,6 @@ def _superseded(number: int) -> RequestTimeout:
 
 def _gone(remote: int) -> str:
     return (
-        f"worker {remote} is not known: it was silent for longer than its lease, or has left; what it held is not its own "
-        "any more: register anew"
+        f"worker {remote} is not known: it was silent for longer than its lease, or has left; what it held is not its "
+        "own any more: register anew"
     )

@@ -256,8 +256,8 @@ def _refuse_few(registered: RegisteredWorker, crew: Sequence[tuple[int, str, str
         if task not in known.tasks:
             raise InvalidInput(
                 f"queues.{known.name}",
-                f"it lacks task {task!r}, which {who} knows: keys would wait for it here, so that of this queue nothing "
-                "would be given to this worker; announce all its tasks, or leave the queue out",
+                f"it lacks task {task!r}, which {who} knows: keys would wait for it here, so that of this queue "
+                "nothing would be given to this worker; announce all its tasks, or leave the queue out",
             )
 
 

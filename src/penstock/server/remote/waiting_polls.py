@@ -20,7 +20,7 @@ SHORTEST_PAUSE_SECONDS = 0.01
 
 
 class Tried(NamedTuple):
-    """What came of trying: `got` is None where it is being tried already; otherwise in how many seconds to try again."""
+    """What came of trying: `got` is None where it is being tried already; else in how many seconds to try again."""
 
     got: bool | None
     again_in: float | None = None

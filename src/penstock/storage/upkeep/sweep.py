@@ -14,6 +14,7 @@ from penstock.storage.connection.queries import query
 
 __all__ = [
     "MOST_CHILDREN",
+    "MUCH_TALLY_BYTES",
     "Rescued",
     "children_of",
     "clean",
@@ -39,7 +40,7 @@ CHILDREN = 1_000
 # So many are looked at by whoever has something else to do; the rest is upkeep's.
 MOST_CHILDREN = 10_000
 # About 10,000 unfolded rows: reading more takes longer than folding them.
-_MUCH_TALLY_BYTES = 1_000_000
+MUCH_TALLY_BYTES = 1_000_000
 
 
 class Rescued(NamedTuple):
@@ -169,7 +170,7 @@ def fold(connection: Connection) -> int:
 def fold_if_long(connection: Connection) -> None:
     """For those who read the tally: fold it, where no worker lives to do so and it has grown long."""
     size = connection.execute(query("tally_bytes")).fetchone()
-    if size is not None and size[0] > _MUCH_TALLY_BYTES:
+    if size is not None and size[0] > MUCH_TALLY_BYTES:
         with suppress(errors.ReadOnlySqlTransaction):
             fold(connection)
 

@@ -9,5 +9,6 @@ settle                 how the ends of jobs are told
 settle_in_transaction  the end of one job, in its handler's own transaction
 load_traces            in which traces loads were made
 set_aside              jobs that cannot be read, or whose end cannot be written
+remote_workers         workers for which servers act: their polls, and what came of them
 spark_workers          what executor workers and streams of Spark ask beyond what every worker does
 """

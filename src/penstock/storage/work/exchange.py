@@ -208,8 +208,8 @@ def _exchange_for_remote(
     freed: Sequence[int],
     remote: RemoteTurn,
 ) -> Turn:
-    """The same as a part of a poll: all of it is one transaction, in which the poll's record is written, too. A turn that
-    does nothing is not sent: nobody would see whose poll it is by now.
+    """The same as a part of a poll: all of it is one transaction, in which the poll's record is written, too. A turn
+    that does nothing is not sent: nobody would see whose poll it is by now.
     """
     if remote.opening is None and wish is None and not choices and not remote.is_last:
         return Turn(holder=worker)

@@ -1,7 +1,7 @@
 """Remote workers, as servers act for them: what the last poll of each did is kept where it was done.
 
-A turn for one names the poll it is a part of, and the request that makes it. It fails where another request acts for the
-worker by now (`is_superseded`), or where the worker is gone (`is_gone`).
+A turn for one names the poll it is a part of, and the request that makes it. It fails where another request acts for
+the worker by now (`is_superseded`), or where the worker is gone (`is_gone`).
 """
 
 from __future__ import annotations
