@@ -221,7 +221,9 @@ def test_a_job_of_another_tenant_is_unknown_as_one_to_wait_for_too(shop: Shop, j
 def test_a_worker_of_another_queue_is_as_one_that_is_not_there(shop: Shop) -> None:
     with asking_as(shop.app, role="work", queues=frozenset({"orders"})) as client:
         worker = client.post("workers", {"name": "w", "queues": {"orders": {"book": {}}}})["worker"]
-        client.application._guard.admit = lambda scope, headers: Caller(bearer="m", role=Role.WORK, **MAIL)  # type: ignore[method-assign]
+        client.application._guard.admit = lambda scope, headers: Caller(
+            bearer="m", role=Role.WORK, queues=MAIL["queues"]
+        )  # type: ignore[method-assign]
         assert client.refused("POST", f"workers/{worker}/renew", json={})["code"] == "worker-gone"
         for named in (worker, str(int(worker) + 1)):
             assert client.done("DELETE", f"workers/{named}") is None

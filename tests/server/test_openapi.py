@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
+from hypothesis.stateful import run_state_machine_as_test
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
@@ -110,3 +111,33 @@ def test_whatever_is_asked_is_answered_as_the_document_says(label: str, served: 
 @pytest.mark.parametrize("label", TESTED)
 def test_whatever_is_asked_is_answered_as_the_document_says_at_length(label: str, served: Served) -> None:
     judge(served, TESTED[label], MANY)
+
+
+def walk(served: Served, seeds: range, steps: int) -> None:
+    """Ask one thing after another, with what came of those before: what was made is looked at, changed, deleted."""
+
+    class Walk(SCHEMA.exclude(path="/events").as_state_machine()):  # type: ignore[misc]
+        def get_call_kwargs(self, case: Any) -> dict[str, Any]:
+            return {"base_url": served.url}
+
+        def before_call(self, case: Any) -> None:
+            for options in (case.query, case.body):
+                if isinstance(options, dict) and "wait" in options:
+                    options["wait"] = 0
+
+        def validate_response(self, response: Any, case: Any, *_: Any, **__: Any) -> None:
+            case.validate_response(response, checks=CHECKS)
+
+    # Each is a run by itself: what the server holds is never again as it was.
+    once = settings(FEW, max_examples=1, derandomize=False, stateful_step_count=steps)
+    for number in seeds:
+        run_state_machine_as_test(seed(number)(Walk), settings=once)
+
+
+def test_one_call_after_another_is_answered_as_the_document_says(served: Served) -> None:
+    walk(served, range(4), steps=12)
+
+
+@pytest.mark.long_run
+def test_one_call_after_another_is_answered_as_the_document_says_at_length(served: Served) -> None:
+    walk(served, range(1_000, 1_060), steps=40)

@@ -86,7 +86,7 @@ def _when_next_token(connection: Connection, queue: int) -> str:
 
 def _explain(connection: Connection, job_id: int, scope: JobScope | None) -> Explanation | _ForLead:
     # First: it may be in no table of jobs. Whose it is does not show then.
-    if (aside := why_set_aside(connection, job_id)) is not None and scope is None:
+    if scope is None and (aside := why_set_aside(connection, job_id)) is not None:
         why, since, queue = aside
         return Explanation(
             job_id=job_id,

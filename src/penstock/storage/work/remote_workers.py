@@ -390,7 +390,7 @@ def crew_tasks(connection: Connection, queues: Sequence[int]) -> list[tuple[int,
 
 
 def remote_workers_left_out(connection: Connection, queue: int) -> list[tuple[str, str, str]]:
-    """Remote workers that are given no job of a queue with an owner, each with a task that it lacks and who knows it."""
+    """Remote workers that get nothing of a queue with an owner, each with a task that it lacks and who knows it."""
     rows = connection.execute(query("remote_workers_left_out"), {"queue": queue}).fetchall()
     return [(name, task, who) for name, task, who in rows]
 
