@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @property
     def _is_idle(self) -> bool:
         """Whether nothing is being answered, and nobody waits for headers."""
-        return self._headers_due is None and (self.cycle is None or self.cycle.response_complete)
+        return self._headers_due is None and (self.cycle is None or self.cycle.response_complete)  # type: ignore[redundant-expr]
 
     def _await_headers(self) -> None:
         self._forget_headers()
