@@ -7,6 +7,7 @@ router        which operation a path and method mean
 operation     an operation, as router, guard and document read it; `operations` lists all of them
 guard         who calls: a token's bearer, or whoever sits at this machine; `caller`: what they may;
               `call_rates`: how often
+standing_calls   calls that go on: they end when their token does
 call          what a handler knows of the request it answers
 body          reading bodies, bounded
 values        what comes over HTTP as typed values

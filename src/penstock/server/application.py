@@ -103,7 +103,7 @@ class Application:
     async def _respond(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         parts = path_parts(scope)
         if parts in PROBES and scope["method"] == "GET":
-            return await self.services.looking.run(lambda: self._outside.health(parts))
+            return await self.services.admitting.run(lambda: self._outside.health(parts))
         if parts[:2] != PREFIX and parts != METRICS:
             told = f"there is nothing at this path; the API is at {_mounted_at(scope)}/api/v1/openapi.json"
             raise ProblemError("not-found", told)
@@ -139,7 +139,7 @@ class Application:
     async def _admit(self, scope: Scope, headers: Headers) -> Caller:
         if self._guard.is_fresh:
             return self._guard.admit(scope, headers)
-        return await self.services.looking.run(lambda: self._guard.admit(scope, headers))
+        return await self.services.admitting.run(lambda: self._guard.admit(scope, headers))
 
     async def _carry_out(self, operation: Operation, values: dict[str, Any]) -> Response:
         values = {name: value for name, value in values.items() if name in operation.takes}

@@ -17,7 +17,7 @@ from penstock.server.caller import Caller
 from penstock.server.feed import Feed
 from penstock.server.job_ends import JobEnds
 from penstock.server.remote.remote_workers import RemoteWorkers
-from penstock.server.threads import LOADING, LOOKING, PRODUCING, WATCHING, CallThreads
+from penstock.server.threads import ADMITTING, LOADING, LOOKING, PRODUCING, WATCHING, CallThreads
 
 __all__ = ["Call", "EventStream", "Services"]
 
@@ -33,6 +33,8 @@ class Services:
 
     app: App
     producing: CallThreads = field(default_factory=lambda: CallThreads(PRODUCING, 16))
+    # Nobody who comes in waits behind what others look at.
+    admitting: CallThreads = field(default_factory=lambda: CallThreads(ADMITTING, 2))
     looking: CallThreads = field(default_factory=lambda: CallThreads(LOOKING, 8))
     # Each has a thread as long as its body comes: none waits for another's.
     loading: CallThreads = field(default_factory=lambda: CallThreads(LOADING, MOST_LOADS, most_waiting=0))
@@ -68,6 +70,7 @@ class Services:
             await (await self._remote_workers).close()
         self.producing.close()
         self.loading.close()
+        self.admitting.close()
         self.looking.close()
         self.watching.close()
 

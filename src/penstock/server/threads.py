@@ -14,11 +14,12 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
+__all__ = ["ADMITTING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
 
 T = TypeVar("T")
 # What their threads are called.
 PRODUCING, LOADING, LOOKING, WATCHING = "penstock-produce", "penstock-load", "penstock-look", "penstock-watch"
+ADMITTING = "penstock-admit"
 MOST_WAITING = 1_000
 
 
