@@ -417,7 +417,8 @@ def test_what_is_asked_again_and_again_reads_what_is_asked_for(backlog: Scene) -
     connection = backlog.connection
     ready = [(1 + n * 1024) * 1024 for n in range(1, 11)]
     others = [1024 * n + which for n in range(1, 6) for which in (0, 1, 2)]
-    assert_cheap(connection, "jobs_going_on", {"ids": array_text([*ready, *others])})
+    # A few pages for each of these jobs.
+    assert_cheap(connection, "jobs_going_on", {"ids": array_text([*ready, *others])}, 2 * FEW_PAGES)
     # All of them became dead letters at one instant: a page in the middle of it.
     (at,) = connection.execute("select max(failed_at) from penstock.dead").fetchone() or (None,)
     assert_cheap(connection, "dead_letters_after", {"at": at, "job_id": 1024 * 25_000, "limit": 50})

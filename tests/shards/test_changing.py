@@ -116,7 +116,7 @@ def test_a_shard_that_takes_no_writes_is_read_and_said_to_be_read_only(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whoever reads the figures would fold what has gathered.
-    monkeypatch.setattr("penstock.storage.upkeep.sweep._MUCH_TALLY_BYTES", 0)
+    monkeypatch.setattr("penstock.storage.upkeep.sweep.MUCH_TALLY_BYTES", 0)
     place.enqueue(1, 3)
     place.enqueue(2, 4)
     name = place.urls[2].rpartition("/")[2]

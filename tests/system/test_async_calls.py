@@ -15,6 +15,7 @@ from tests.system.facts import eventually
 from tests.system.meeting import Meeting
 
 from penstock import App, QueueFull, RequestTimeout
+from penstock.app.sending import AppSender
 from penstock.client import loop_sender
 from penstock.client.pending import PendingRows
 from penstock.client.task import Queue, Task
@@ -189,13 +190,13 @@ def test_what_goes_on_in_a_thread_has_the_context_of_its_task(
     variable: ContextVar[str] = ContextVar("variable")
     seen: list[str] = []
     send.enqueue(name="before")
-    send_rows = app.sender.send_rows
+    send_rows = AppSender.send_rows
 
-    def note_and_send(rows: PendingRows) -> list[int]:
+    def note_and_send(sender: AppSender, rows: PendingRows) -> list[int]:
         seen.append(variable.get())
-        return send_rows(rows)
+        return send_rows(sender, rows)
 
-    monkeypatch.setattr(app.sender, "send_rows", note_and_send)
+    monkeypatch.setattr(AppSender, "send_rows", note_and_send)
 
     async def call(value: str) -> None:
         variable.set(value)

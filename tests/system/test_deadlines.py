@@ -94,6 +94,11 @@ QUESTIONS: dict[str, Call] = {
     "App.loads": lambda s: s.app.loads(),
     "App.aloads": lambda s: run(s.app.aloads()),
     "App.shards": lambda s: s.app.shards,
+    "App.job_page": lambda s: s.app.job_page(queue=s.queue),
+    "App.ajob_page": lambda s: run(s.app.ajob_page(queue=s.queue)),
+    "App.history": lambda s: s.app.history(s.queue),
+    "App.ahistory": lambda s: run(s.app.ahistory(s.queue)),
+    "App.children": lambda s: s.app.children(s.job),
     "App.tokens": lambda s: s.app.tokens(),
     "App.audit": lambda s: s.app.audit(),
     "App.result without a timeout": lambda s: s.app.result(s.job),
@@ -119,6 +124,8 @@ CHANGES: dict[str, Call] = {
     "App.purge": lambda s: s.app.purge(s.queue),
     "App.delete_queue": lambda s: s.app.delete_queue(s.queue, force=True),
     "App.limit": lambda s: s.app.limit(s.queue, max_length=1_000),
+    "App.set_queue": lambda s: s.app.set_queue(s.name),
+    "App.set_cron": lambda s: s.app.set_cron("daily", "0 3 * * *", s.queue, "send"),
     "App.resize": lambda s: s.app.resize(s.queue, partitions=5),
     "App.move_partition": lambda s: s.app.move_partition(s.queue, 0, 2),
     "App.release": lambda s: s.app.release(s.queue, "a"),
@@ -137,7 +144,8 @@ EXEMPT = {
     # A worker and a migration take as long as they take.
     "App.work", "App.awork", "App.migrate",
     # For the package's other parts.
-    "App.database", "App.databases", "App.unchecked_databases", "App.create_embedded",
+    "App.database", "App.databases", "App.unchecked_databases", "App.create_embedded", "App.dead_letters",
+    "App.ended_jobs", "App.queue_names", "App.shared_duties",
 }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ NEED_ONE = [
     "token create x --role read", "token list", "token revoke x", "audit",
 ]  # fmt: skip
 NEED_NONE = ["sql", "version"]
-CREATE = ["up", "work", "enqueue", "migrate"]
+CREATE = ["up", "work", "serve", "enqueue", "migrate"]
 
 
 @pytest.fixture

@@ -306,8 +306,9 @@ class Declarations:
     def _write_queue(self, declared: QueueDefinition) -> None:
         databases = self._databases()
         # One that exists needs no change, and so not the shard that leads.
-        entry = databases.read(lambda connection: next(iter(catalogue.read_queues(connection, declared.name)), None))
-        if entry is None:
+        try:
+            entry = databases.read(lambda connection: catalogue.find_queue(connection, declared.name))
+        except NotFound:
             entry = self._create_queue(databases, declared)
         self._entries[declared.name] = (entry, system.monotonic())
         if contradictions := declared.rules.contradictions(entry.rules):
