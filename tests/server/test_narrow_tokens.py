@@ -223,3 +223,11 @@ def test_a_worker_of_another_queue_is_as_one_that_is_not_there(shop: Shop) -> No
         worker = client.post("workers", {"name": "w", "queues": {"orders": {"book": {}}}})["worker"]
         other = Caller(bearer="m", role=Role.WORK, queues=MAIL["queues"])
         client.application._guard.admit = lambda scope, headers: other  # type: ignore[method-assign]
+        for act, body in (("poll", {"number": 1}), ("renew", {})):
+            mine = client.refused("POST", f"workers/{worker}/{act}", json=body)
+            missing = client.refused("POST", f"workers/999999/{act}", json=body)
+            assert (mine["code"], mine["status"]) == ("worker-gone", 410)
+            assert mine["detail"].replace(worker, "W") == missing["detail"].replace("999999", "W")
+        assert client.request("DELETE", f"workers/{worker}").status_code == 204
+        assert client.request("DELETE", "workers/999999").status_code == 204
+    assert [each.name for each in shop.app.workers() if each.name.startswith("w#")]
