@@ -124,6 +124,8 @@ INTERNAL = {
     "App.create_embedded",
     "App.dead_letters",
     "App.ended_jobs",
+    "App.halted_keys",
+    "App.overview",
     "App.queue_names",
     "App.databases",
     "App.is_embedded",

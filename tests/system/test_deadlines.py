@@ -94,6 +94,8 @@ QUESTIONS: dict[str, Call] = {
     "App.loads": lambda s: s.app.loads(),
     "App.aloads": lambda s: run(s.app.aloads()),
     "App.shards": lambda s: s.app.shards,
+    "App.overview": lambda s: s.app.overview(),
+    "App.halted_keys": lambda s: s.app.halted_keys(s.queue),
     "App.job_page": lambda s: s.app.job_page(queue=s.queue),
     "App.ajob_page": lambda s: run(s.app.ajob_page(queue=s.queue)),
     "App.history": lambda s: s.app.history(s.queue),

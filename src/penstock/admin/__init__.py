@@ -13,6 +13,7 @@ resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the workers, the shards
+overview      all of it at one look, for whoever looks again and again
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 roles         what other database roles may do
@@ -24,7 +25,7 @@ doctor        what is wrong with the database, and what to do about it
 
 from penstock.admin.answers import left_out
 from penstock.admin.audit import audit
-from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.blocked_keys import blocked_keys, halted_keys, release
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -43,6 +44,7 @@ from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats, workers
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
+from penstock.admin.overview import overview
 from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
 from penstock.admin.token_book import TokenBook
@@ -70,6 +72,7 @@ __all__ = [
     "ended_jobs",
     "explain",
     "grant",
+    "halted_keys",
     "has_cron",
     "history",
     "job",
@@ -79,6 +82,7 @@ __all__ = [
     "left_out",
     "loads",
     "move_partition",
+    "overview",
     "pause",
     "pause_cron",
     "pause_load",

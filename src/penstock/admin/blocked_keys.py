@@ -5,13 +5,16 @@ from __future__ import annotations
 from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
-from penstock.model.checks import key_from_bytes, key_to_bytes
+from penstock.model.checks import checked_count, key_from_bytes, key_to_bytes
+from penstock.model.overview import HaltedKey
 from penstock.shards.databases import Databases
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys
+from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys, read_halted_keys
 from penstock.storage.repair.control import release_key
 
-__all__ = ["blocked_keys", "release"]
+__all__ = ["blocked_keys", "halted_keys", "release"]
+
+MOST_LISTED = 1_000
 
 
 def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
@@ -28,6 +31,17 @@ def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
             behind[key] += count
     return [
         _to_blocked_key(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)
+    ]
+
+
+def halted_keys(databases: Databases, queue: str, limit: int) -> list[HaltedKey]:
+    """The keys of a queue that wait for a person, those that have waited longest first; what it costs has a bound."""
+    checked_count("limit", limit, most=MOST_LISTED)
+    id_ = databases.read(lambda connection: find_queue(connection, queue)).id
+    found = [halted for each in ask_everywhere(databases, lambda c: read_halted_keys(c, id_, limit)) for halted in each]
+    return [
+        HaltedKey(key=key_from_bytes(each.key), job_id=each.job_id, since=each.since, can_retry=each.can_retry)
+        for each in sorted(found, key=lambda each: each.since)[:limit]
     ]
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "LogLevel",
     "PartitionOption",
     "Preview",
+    "QueueFilter",
     "QueueName",
     "QueueOption",
     "Reason",
@@ -57,6 +58,9 @@ LogJson = Annotated[bool, typer.Option("--log-json", help="Write each record of 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
 
+QueueFilter = Annotated[
+    list[str] | None, typer.Option("--queue", metavar="QUEUE", help="Only this queue; may be repeated.")
+]
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")]
 StateOption = Annotated[
     str | None, typer.Option("--state", help="Only jobs in this state: ready, running, scheduled, failed, ...")

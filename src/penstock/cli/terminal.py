@@ -19,7 +19,20 @@ from rich.text import Text
 
 from penstock.visible import as_json_text, visible
 
-__all__ = ["Column", "complain", "is_terminal", "say", "show_facts", "show_json", "show_table", "warn"]
+__all__ = [
+    "GAP",
+    "STYLES",
+    "Column",
+    "can_be_drawn_on",
+    "complain",
+    "fit",
+    "is_terminal",
+    "make_console",
+    "pad",
+    "say",
+    "show_facts",
+]
+__all__ += ["show_json", "show_json_line", "show_table", "warn"]
 
 STYLES = {
     "scheduled": "yellow",
@@ -48,12 +61,18 @@ class Column:
 
 def is_terminal() -> bool:
     """Whether a person sees what is printed."""
-    return _console().is_terminal
+    return make_console().is_terminal
+
+
+def can_be_drawn_on() -> bool:
+    """Whether what a person sees can be drawn anew in place."""
+    console = make_console()
+    return console.is_terminal and not console.is_dumb_terminal and not console.legacy_windows
 
 
 def say(text: str = "", style: str = "") -> None:
     """One line, however long."""
-    _console().print(Text(visible(text), style=style), soft_wrap=True)
+    make_console().print(Text(visible(text), style=style), soft_wrap=True)
 
 
 def complain(text: str) -> None:
@@ -72,19 +91,25 @@ def show_json(value: Any) -> None:
     sys.stdout.write(as_json_text(raw) + "\n")
 
 
+def show_json_line(value: Any) -> None:
+    """A value as one line of JSON, at once: somebody may read it as it comes."""
+    sys.stdout.write(as_json_text(msgspec.json.encode(value)) + "\n")
+    sys.stdout.flush()
+
+
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
     """Rows under their titles."""
     cells = [[visible("" if cell is None else str(cell)) for cell in row] for row in rows]
     lines = [[column.title for column in columns], *cells]
     widths = [max(cell_len(line[index]) for line in lines) for index in range(len(columns))]
-    console = _console()
+    console = make_console()
     if console.is_terminal:
-        widths = _fit(columns, widths, console.width)
+        widths = fit(columns, widths, console.width)
     for number, line in enumerate(lines):
         text = Text(style="" if number else "bold")
         for cell, width, column in zip(line, widths, columns, strict=True):
             if width:
-                text.append(_pad(cell, width, column), STYLES.get(cell))
+                text.append(pad(cell, width, column), STYLES.get(cell))
                 text.append(" " * GAP)
         text.rstrip()
         console.print(text, soft_wrap=True)
@@ -93,7 +118,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> N
 def show_facts(facts: Mapping[str, object]) -> None:
     """Names and values, one beside the other; what there is nothing to say about is left out."""
     known = {name: str(value) for name, value in facts.items() if value is not None and value != ""}
-    console = _console()
+    console = make_console()
     if not console.is_terminal:
         for name, value in known.items():
             sys.stdout.write(f"{name}: {_indent(visible(value, keeps_lines=True))}\n")
@@ -111,12 +136,13 @@ def _tell(what: str, style: str, text: str) -> None:
     console.print(Text.assemble((what, style), visible(text.replace("\n", " "))), soft_wrap=True)
 
 
-def _console() -> Console:
+def make_console() -> Console:
+    """What prints to standard output."""
     # Made anew each time: it looks at the stream and the size of the terminal as they are now.
     return Console(markup=False, emoji=False, highlight=False)
 
 
-def _fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+def fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths there is room for; 0 for a column that goes."""
     fitted = [
         min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)
@@ -134,7 +160,8 @@ def _fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[in
     return fitted
 
 
-def _pad(cell: str, width: int, column: Column) -> str:
+def pad(cell: str, width: int, column: Column) -> str:
+    """A cell as wide as its column."""
     if cell_len(cell) > width:
         return set_cell_size(cell, width - 1) + "…"
     space = " " * (width - cell_len(cell))

@@ -6,6 +6,7 @@ history, dead_letter            figures minute by minute; what watchers are told
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
+overview                        all queues at one look, for whoever looks again and again
 stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
 cron, load, resize, shard, drain   these, as they are read back
 token, audit_entry              by what a program comes in that has no password; what somebody did

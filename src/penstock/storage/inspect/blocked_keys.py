@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["Blocked", "count_behind", "read_blocked_keys"]
+__all__ = ["Blocked", "Halted", "count_behind", "read_blocked_keys", "read_halted_keys"]
 
 
 class Blocked(NamedTuple):
@@ -23,6 +23,21 @@ class Blocked(NamedTuple):
     since: datetime
     until: datetime | None
     can_retry: bool
+
+
+class Halted(NamedTuple):
+    """A key that waits for a person, the job that halted it, since when, and whether that one is still dead."""
+
+    key: bytes
+    job_id: int
+    since: datetime
+    can_retry: bool
+
+
+def read_halted_keys(connection: Connection, queue_id: int, limit: int) -> list[Halted]:
+    """The halted keys of a queue, the oldest first."""
+    rows = connection.execute(query("halted_longest"), {"queue": queue_id, "limit": limit}).fetchall()
+    return [Halted._make(row) for row in rows]
 
 
 def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:

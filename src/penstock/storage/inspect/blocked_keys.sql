@@ -14,6 +14,12 @@ select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
           from @schema@.halted as h where h.queue_id = %(queue)s) as b
  order by b.key, b.due_at desc nulls first
 
+-- name: halted_longest
+-- The keys of a queue that have waited longest for a person. Reads what is halted of the queue, and no job.
+select h.key, h.job_id, h.since, exists (select from @schema@.dead as d where d.job_id = h.job_id)
+  from (select key, job_id, since from @schema@.halted where queue_id = %(queue)s order by since, key limit %(limit)s) as h
+ order by h.since, h.key
+
 -- name: count_behind
 -- How many jobs of these keys are ready. Looks at every range of the queue: for a person. Index: ready_in_order.
 select j.key, count(distinct j.id)
