@@ -24,8 +24,11 @@ from penstock.cli import (
     shards,
     top,
     up,
+    watch,
     work,
 )
+from penstock.cli.completion import complete_and_leave, completion, is_asked_to_complete
+from penstock.cli.examples import add_examples
 from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
@@ -48,7 +51,17 @@ program = typer.Typer(
 
 COMMANDS = {
     "Run": (up.up, work.work, serve.serve, enqueue.enqueue),
-    "Look": (top.top, look.stats, look.jobs, look.job, look.explain, look.workers, keys.blocked_keys, audit.audit),
+    "Look": (
+        top.top,
+        watch.watch,
+        look.stats,
+        look.jobs,
+        look.job,
+        look.explain,
+        look.workers,
+        keys.blocked_keys,
+        audit.audit,
+    ),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
     "Lake": (lake.archive, lake.replay),
@@ -68,12 +81,13 @@ def version(as_json: AsJson = False) -> None:
         say(f"penstock {__version__}")
 
 
-for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
+for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], completion, version)}).items():
     for function in functions:
         program.command(function.__name__.replace("_", "-"), cls=Command, rich_help_panel=panel)(function)
 program.add_typer(tokens, rich_help_panel="Database")
 program.add_typer(shards.shards, rich_help_panel="Database")
 program.add_typer(crons.crons, rich_help_panel="Calendar")
+add_examples(program)
 
 
 @program.callback(invoke_without_command=True)
@@ -89,7 +103,12 @@ def _no_command(
 
 
 def main() -> NoReturn:
-    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 75 stuck, 130 interrupted."""
+    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 75 stuck, 124, 130.
+
+    124 is a watch that took too long, 130 what was interrupted.
+    """
+    if is_asked_to_complete():
+        complete_and_leave(program)
     for stream in (sys.stdout, sys.stderr):
         # What a terminal cannot write is shown as its escape.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

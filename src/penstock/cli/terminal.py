@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
@@ -47,6 +47,7 @@ STYLES = {
 }
 GAP = 2
 LEAST_WIDTH = 12
+BAR_WIDTH = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,43 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> N
         console.print(text, soft_wrap=True)
 
 
+class InPlace:
+    """A line that is written over while it changes: at a terminal. In a pipe each change is a line."""
+
+    def __init__(self) -> None:
+        self._is_drawn = can_be_drawn_on()
+        self._is_begun = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_drawn and self._is_begun:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def show(
+        self, text: str, style: str = "", part: float | None = None, *, is_new: bool = False, is_whole: bool = False
+    ) -> None:
+        """Show this instead of what was there, or, where it `is_new`, below; with a bar of how far it is. Only the last
+        may be longer than a line.
+        """
+        if not self._is_drawn:
+            sys.stdout.write(visible(text) + "\n")
+            sys.stdout.flush()
+            return
+        console = make_console()
+        said = visible(text)
+        bar = "" if part is None else "  " + _bar(part, BAR_WIDTH)
+        room = console.width - 1 - len(bar)
+        if cell_len(said) > room and not is_whole:
+            said = set_cell_size(said, max(room - 1, 0)) + "…"
+        sys.stdout.write("\n" if is_new else "\r\x1b[K" if self._is_begun else "")
+        self._is_begun = True
+        console.print(Text.assemble((said, style), bar), end="", soft_wrap=True)
+        sys.stdout.flush()
+
+
 def show_facts(facts: Mapping[str, object]) -> None:
     """Names and values, one beside the other; what there is nothing to say about is left out."""
     known = {name: str(value) for name, value in facts.items() if value is not None and value != ""}
@@ -129,6 +167,11 @@ def show_facts(facts: Mapping[str, object]) -> None:
     for name, value in known.items():
         table.add_row(name, Text(visible(value, keeps_lines=True), style=STYLES.get(value, "")))
     console.print(table)
+
+
+def _bar(part: float, width: int) -> str:
+    done = round(min(max(part, 0.0), 1.0) * width)
+    return f"[{'#' * done}{'-' * (width - done)}]"
 
 
 def _tell(what: str, style: str, text: str) -> None:

@@ -78,7 +78,9 @@ def _of_queue(queue: QueueOverview, flow: Flow) -> Iterator[Concern]:
     if queue.halted_keys:
         keys = _some(queue.halted_keys, "key")
         since = length(queue.halted_seconds)
-        yield Concern(Weight.STANDS, f"{queue.halted_keys:,} halted", f"{name}: {keys} halted, the first {since} ago", name)
+        yield Concern(
+            Weight.STANDS, f"{queue.halted_keys:,} halted", f"{name}: {keys} halted, the first {since} ago", name
+        )
     if queue.paused:
         waiting = f", {queue.waiting:,} wait" if queue.waiting else ""
         yield Concern(Weight.NOTE, "paused", f"{name} is paused{waiting}", name)

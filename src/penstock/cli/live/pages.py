@@ -51,7 +51,17 @@ running      3 of 5: at most five may run, by the queue's limits"""
 class QueuesPage(Page):
     """Every queue."""
 
-    hints = ("Enter open", "h halted", "d dead", "p pause", "r retry", "w workers", "s sort", "a attention", "/ filter",)
+    hints = (
+        "Enter open",
+        "h halted",
+        "d dead",
+        "p pause",
+        "r retry",
+        "w workers",
+        "s sort",
+        "a attention",
+        "/ filter",
+    )
 
     def view(self, seen: Seen) -> View:
         """The queues, and above them what is wrong with any."""
@@ -63,7 +73,14 @@ class QueuesPage(Page):
 class QueuePage(Page):
     """One queue: its partitions, its rules, what is wrong with it."""
 
-    hints = ("h halted", "d dead", "p pause", "r retry", "w workers", "Esc back",)
+    hints = (
+        "h halted",
+        "d dead",
+        "p pause",
+        "r retry",
+        "w workers",
+        "Esc back",
+    )
     COLUMNS = (
         Column("partition", is_cut=True),
         Column("waiting", "right"),
@@ -113,7 +130,12 @@ class QueuePage(Page):
 class HaltedPage(Page):
     """The keys of a queue that wait for a person."""
 
-    hints = ("Enter the job", "x release the key", "r retry its job", "Esc back",)
+    hints = (
+        "Enter the job",
+        "x release the key",
+        "r retry its job",
+        "Esc back",
+    )
     COLUMNS = (Column("key", is_cut=True), Column("since"), Column("halted by job", "right"), Column("so", is_cut=True))
 
     def read(self, app: App) -> list[HaltedKey]:
@@ -145,7 +167,12 @@ class HaltedPage(Page):
 class DeadPage(Page):
     """Dead letters, the newest first: of a queue, or of all."""
 
-    hints = ("Enter its error", "r retry it", "R retry all", "Esc back",)
+    hints = (
+        "Enter its error",
+        "r retry it",
+        "R retry all",
+        "Esc back",
+    )
     COLUMNS = (
         Column("id"),
         Column("queue/task", is_cut=True),
@@ -187,7 +214,10 @@ class DeadPage(Page):
 class JobView(Page):
     """One job: why it does not run, its arguments, its errors."""
 
-    hints = ("r retry it", "Esc back",)
+    hints = (
+        "r retry it",
+        "Esc back",
+    )
 
     def __init__(self, job_id: int) -> None:
         super().__init__()
@@ -247,7 +277,10 @@ class WorkersPage(Page):
 class AttentionPage(Page):
     """Everything that is wrong, in sentences."""
 
-    hints = ("Enter its queue", "Esc back",)
+    hints = (
+        "Enter its queue",
+        "Esc back",
+    )
 
     def view(self, seen: Seen) -> View:
         """A row for each, worst first."""
