@@ -1,4 +1,4 @@
-"""A program at a real pseudo-terminal, and what a person sees there: a screen of pyte, which knows what a terminal does."""
+"""A program at a real pseudo-terminal, and what a person sees there, by pyte, which knows what a terminal does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Terminal"]
 # The terminal is the program's own: Ctrl-C, Ctrl-Z and a change of size reach it from there.
 _LEADS = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 KEYS = {
     "enter": "\r",

@@ -168,6 +168,7 @@ def test_a_queue_is_paused_and_resumed(penstock: CommandLine, shop: Shop) -> Non
     with top(penstock, "--queue", "reports", "--queue", "many", "--sort", "queue") as terminal:
         text = terminal.shows("> many", "reports", "2 queues")
         assert "orders" not in text
+        assert "dead letter" not in text
         terminal.press("p")
         terminal.shows("Resume queue 'many'? y/n")
         terminal.press("y")

@@ -1,4 +1,4 @@
-"""Completion: `penstock completion bash` prints what a shell is told once; at each Tab the shell then asks this program."""
+"""Completion: `penstock completion bash` prints what a shell is told once; at each Tab it then asks this program."""
 
 from __future__ import annotations
 

@@ -52,12 +52,15 @@ BAR_WIDTH = 20
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column. One that is spared goes when there is no room, the last of them first; one that is cut gives way."""
+    """A column. One that is spared goes when there is no room, the last of them first; one that is cut gives way, but
+    has up to `before_spared` of its width before any that is spared has a place.
+    """
 
     title: str
     align: Literal["left", "right"] = "left"
     is_spared: bool = False
     is_cut: bool = False
+    before_spared: int = LEAST_WIDTH
 
 
 def is_terminal() -> bool:
@@ -188,7 +191,8 @@ def make_console() -> Console:
 def fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
     """The widths there is room for; 0 for a column that goes."""
     fitted = [
-        min(width, LEAST_WIDTH) if column.is_cut else width for column, width in zip(columns, widths, strict=True)
+        min(width, column.before_spared) if column.is_cut else width
+        for column, width in zip(columns, widths, strict=True)
     ]
 
     def left() -> int:
@@ -197,6 +201,9 @@ def fit(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int
     for index in reversed(range(len(columns))):
         if left() < 0 and columns[index].is_spared:
             fitted[index] = 0
+    for index, column in enumerate(columns):
+        if column.is_cut and fitted[index] and left() < 0:
+            fitted[index] = max(fitted[index] + left(), min(fitted[index], LEAST_WIDTH))
     for index, width in enumerate(widths):
         if fitted[index]:
             fitted[index] += max(0, min(width - fitted[index], left()))

@@ -123,9 +123,7 @@ class WatchedJob:
 
     def look(self, app: App) -> Step:
         """Its state, and why it does not run."""
-        job = app.job(self.job_id)
-        waits = job.state not in FINAL and job.state is not State.RUNNING
-        explanation: Explanation | None = app.explain(self.job_id) if waits else None
+        job, explanation = self._read(app)
         reason = explanation.reason if explanation is not None else None
         value, note = _progress(job)
         part = value if value is not None and 0 <= value <= 1 else None
@@ -156,6 +154,16 @@ class WatchedJob:
             part if job.state is State.RUNNING else None,
             None if job.state not in FINAL else 0 if job.state is State.SUCCEEDED else FAILED_STATUS,
         )
+
+    def _read(self, app: App) -> tuple[Job, Explanation | None]:
+        """The job, and why it waits if it does; what was read at two moments is put together only if it fits."""
+        while True:
+            job = app.job(self.job_id)
+            if job.state in FINAL or job.state is State.RUNNING:
+                return job, None
+            explanation = app.explain(self.job_id)
+            if explanation.state == job.state:
+                return job, explanation
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from penstock.model.overview import QueueOverview
 __all__ = ["COLUMNS", "ORDERS", "QueueRow", "queue_rows", "sort_rows"]
 
 COLUMNS = [
-    Column("queue", is_cut=True),
+    Column("queue", is_cut=True, before_spared=40),
     Column("waiting", "right"),
     Column("running", "right"),
     Column("in", "right"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
 
 from penstock.app import App
 from penstock.cli.live.attention import Weight, concerns
+from penstock.cli.live.looks import Flow
 from penstock.cli.live.page import Page, Seen, View, line, weight_style
 from penstock.cli.live.pages import (
     AttentionPage,
@@ -48,15 +50,16 @@ class Question(NamedTuple):
     yes: Callable[[], None]
 
 
-def seen(overview: Overview, flows: Any, order: str, wanted: Collection[str] = (), pattern: str = "") -> Seen:
+def seen(
+    overview: Overview, flows: Mapping[str, Flow], order: str, wanted: Collection[str] = (), pattern: str = ""
+) -> Seen:
     """What there is to be shown of a look."""
     queues = [
         each
         for each in overview.queues
         if (not wanted or each.queue in wanted) and pattern.lower() in each.queue.lower()
     ]
-    shown = {each.queue for each in queues}
-    found = [each for each in concerns(overview, flows) if each.queue is None or each.queue in shown]
+    found = concerns(replace(overview, queues=queues), flows)
     return Seen(sort_rows(queue_rows(queues, flows, found), order), found, order)
 
 
