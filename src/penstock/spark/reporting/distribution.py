@@ -11,7 +11,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from penstock.model.rules import QueueRules
-from penstock.spark.reporting.axis import AGES_SECONDS
+from penstock.drawing.axis import AGES_SECONDS
 from penstock.spark.reporting.figures import (
     Age,
     HotKey,
