@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.spark.advising.advice import Advice, Weights
 from penstock.drawing.charts import bar
 from penstock.drawing.formatting import count, duration, percent, word
 from penstock.drawing.html_parts import section, table
+from penstock.spark.advising.advice import Advice, Weights
 
 __all__ = ["slow_keys_section"]
 

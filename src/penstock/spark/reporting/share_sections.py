@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from penstock.drawing.charts import Stack, bar, columns, curve, legend, strip
-from penstock.spark.reporting.figures import Figures, KeySkew, PartitionFigures
 from penstock.drawing.formatting import UNKNOWN, count, duration, instant, percent, word
 from penstock.drawing.html_parts import section, table
+from penstock.spark.reporting.figures import Figures, KeySkew, PartitionFigures
 
 __all__ = ["keys", "loads", "partitions", "waiting", "workers"]
 

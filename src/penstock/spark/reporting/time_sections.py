@@ -7,10 +7,10 @@ from datetime import datetime
 
 from penstock.drawing.axis import find_labelled, logarithmic
 from penstock.drawing.charts import Stack, bar, columns, fan, legend, spread
-from penstock.spark.reporting.failure_causes import COLOURED_CAUSES
-from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
 from penstock.drawing.formatting import UNKNOWN, count, duration, instant, moment_label, percent, rate, word
 from penstock.drawing.html_parts import nothing, section, table
+from penstock.spark.reporting.failure_causes import COLOURED_CAUSES
+from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
 
 __all__ = ["failures", "retries", "throughput", "times"]
 

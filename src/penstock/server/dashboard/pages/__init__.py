@@ -1,0 +1,10 @@
+"""All pages, each subject in a file."""
+
+from penstock.server.dashboard.entry import Entry
+from penstock.server.dashboard.pages.overview import overview
+
+__all__ = ["PAGES"]
+
+PAGES: list[Entry] = [
+    *overview,
+]
