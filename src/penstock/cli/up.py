@@ -49,7 +49,7 @@ def up(
     log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run embedded servers in .penstock, the HTTP API and an app's jobs, until Ctrl-C."""
+    """Run embedded servers, the HTTP API and an app's jobs, until Ctrl-C."""
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = None if target is None else find_app(target)
