@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.model.token import Role
 from penstock.server.body import ClientGone
 from penstock.server.call import Services
+from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
 from penstock.server.dashboard.entry import Done, Entry, Shown
@@ -65,11 +66,13 @@ class Dashboard:
         services: Services,
         guard: Guard,
         router: Router[Any],
+        rates: CallRates,
         proxy: TrustedProxy | None = None,
     ) -> None:
         self._services = services
         self._session = Session(guard, proxy)
         self._operations = router
+        self._rates = rates
         self._pages: Router[Entry] = Router(PAGES)
         self._threads = CallThreads("penstock-page", PAGE_THREADS)
         self._live = LivePages(self._draw_again, self._threads.run, services.stopping)
@@ -118,6 +121,7 @@ class Dashboard:
         if parts == SIGN_OUT:
             return await self._sign_out(scope, receive, headers, root)
         caller = await self._admit(scope, headers)
+        self._rates.count(caller)
         if parts == LIVE:
             return self._follow(scope, headers, caller, query, root)
         sought = self._pages.find(method, parts)
