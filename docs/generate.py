@@ -28,6 +28,7 @@ from penstock.client import Bound, TaskWithContext
 from penstock.client.testing import Testing, TestJob
 from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
+from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
@@ -92,6 +93,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
+            penstock.Attention,
             penstock.Resize,
             penstock.Drain,
             penstock.DrainRest,
@@ -281,6 +283,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Queues", [queues, queue_acts]),
     ("Loads", [loads]),
     ("Crons", [crons]),
+    ("Attention", [attention]),
     ("Workers, shards and the audit", [worker_list, shards, audit]),
     ("Events", [events]),
 ]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
+        Attention,
         AuditEntry,
         BlockedKey,
         Cron,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
+    "Attention": "penstock.model",
     "AuditEntry": "penstock.model",
     "BlockedKey": "penstock.model",
     "BatchContext": "penstock.task",
@@ -123,6 +125,7 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "Attention",
     "AuditEntry",
     "BatchContext",
     "BlockedKey",

@@ -14,7 +14,8 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
+    "Edit",
     "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
@@ -56,6 +57,8 @@ APP = {
     "aqueues": "names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "attention": "queues=",
+    "aattention": "queues=",
     "workers": "",
     "aworkers": "",
     "job": "job_id * queues= tenant=",

@@ -81,6 +81,8 @@ QUESTIONS: dict[str, Call] = {
     "App.astats": lambda s: run(s.app.astats(s.queue)),
     "App.queues": lambda s: s.app.queues(),
     "App.aqueues": lambda s: run(s.app.aqueues()),
+    "App.attention": lambda s: s.app.attention(),
+    "App.aattention": lambda s: run(s.app.aattention()),
     "App.workers": lambda s: s.app.workers(),
     "App.aworkers": lambda s: run(s.app.aworkers()),
     "App.job": lambda s: s.app.job(s.job),

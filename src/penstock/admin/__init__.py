@@ -20,9 +20,11 @@ tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
 audit         who did what
 doctor        what is wrong with the database, and what to do about it
+attention     what needs a person's attention now, in all of the system
 """
 
 from penstock.admin.answers import left_out
+from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
 from penstock.admin.crons import (
@@ -56,6 +58,7 @@ __all__ = [
     "TokenBook",
     "all_stats",
     "answers",
+    "attention",
     "audit",
     "blocked_keys",
     "cancel",

@@ -41,6 +41,7 @@ from penstock.client.pending import PendingJob, prepare
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.model import (
+    Attention,
     AuditEntry,
     BlockedKey,
     Cron,
@@ -356,6 +357,11 @@ class App:
     def history(self, queue: str | Queue, minutes: int = 60) -> History:
         """A queue's figures minute by minute, of the last so many minutes; they are kept for a day."""
         return admin.history(self.databases, name_of(queue), minutes)
+
+    @question
+    def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
+        return admin.attention(self.databases, queues)
 
     @question
     def workers(self) -> list[WorkerInfo]:
@@ -750,6 +756,10 @@ class App:
     async def aqueues(self, names: Collection[str] | None = None) -> list[Stats]:
         """`queues` for coroutines."""
         return await call_in_thread(lambda: self.queues(names), self.request_timeout)
+
+    async def aattention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """`attention` for coroutines."""
+        return await call_in_thread(lambda: self.attention(queues), self.request_timeout)
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
@@ -29,6 +30,7 @@ OPERATIONS: list[Operation] = [
     *queue_acts,
     *loads,
     *crons,
+    *attention,
     *worker_list,
     *shards,
     *audit,
