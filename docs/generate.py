@@ -44,6 +44,7 @@ from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
+from penstock.server.search import search
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 from penstock.worker import BOUNDS
@@ -94,6 +95,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Explanation,
             penstock.BlockedKey,
             penstock.Attention,
+            penstock.SearchHit,
             penstock.Resize,
             penstock.Drain,
             penstock.DrainRest,
@@ -283,7 +285,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Queues", [queues, queue_acts]),
     ("Loads", [loads]),
     ("Crons", [crons]),
-    ("Attention", [attention]),
+    ("Attention and search", [attention, search]),
     ("Workers, shards and the audit", [worker_list, shards, audit]),
     ("Events", [events]),
 ]

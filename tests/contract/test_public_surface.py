@@ -19,8 +19,8 @@ NAMES = {
     "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked",
-    "WorkerInfo", "WorkerStuck", "__version__",
+    "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask",
+    "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -59,6 +59,8 @@ APP = {
     "ahistory": "queue minutes=",
     "attention": "queues=",
     "aattention": "queues=",
+    "search": "text limit= * queues= tenant=",
+    "asearch": "text limit= * queues= tenant=",
     "workers": "",
     "aworkers": "",
     "job": "job_id * queues= tenant=",

@@ -83,6 +83,8 @@ QUESTIONS: dict[str, Call] = {
     "App.aqueues": lambda s: run(s.app.aqueues()),
     "App.attention": lambda s: s.app.attention(),
     "App.aattention": lambda s: run(s.app.aattention()),
+    "App.search": lambda s: s.app.search(str(s.job)),
+    "App.asearch": lambda s: run(s.app.asearch("a")),
     "App.workers": lambda s: s.app.workers(),
     "App.aworkers": lambda s: run(s.app.aworkers()),
     "App.job": lambda s: s.app.job(s.job),

@@ -27,6 +27,7 @@ from penstock.model.explanation import Explanation
 from penstock.model.job import Edit, Failure, Job, JobDetail
 from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
+from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
 from penstock.model.worker import WorkerInfo
 
@@ -174,6 +175,7 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),
     (Resize, "draining"): _Form(list[Draining], _draining),
+    (SearchHit, "id"): _Form(str | None, _make_if_any(str)),
     (Shard, "url"): _LEFT_OUT,
 }
 

@@ -15,6 +15,7 @@ from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
+from penstock.server.search import search
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 
@@ -31,6 +32,7 @@ OPERATIONS: list[Operation] = [
     *loads,
     *crons,
     *attention,
+    *search,
     *worker_list,
     *shards,
     *audit,
