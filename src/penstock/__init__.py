@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
+        Attention,
         AuditEntry,
         BlockedKey,
         Cron,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         Resize,
         Retry,
         Role,
+        SearchHit,
         Shard,
         Snooze,
         State,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
+    "Attention": "penstock.model",
     "AuditEntry": "penstock.model",
     "BlockedKey": "penstock.model",
     "BatchContext": "penstock.task",
@@ -108,6 +111,7 @@ _HOMES = {
     "Retry": "penstock.model",
     "Role": "penstock.model",
     "SchemaMismatch": "penstock.errors",
+    "SearchHit": "penstock.model",
     "Shard": "penstock.model",
     "Snooze": "penstock.model",
     "State": "penstock.model",
@@ -123,6 +127,7 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "Attention",
     "AuditEntry",
     "BatchContext",
     "BlockedKey",
@@ -159,6 +164,7 @@ __all__ = [
     "Retry",
     "Role",
     "SchemaMismatch",
+    "SearchHit",
     "Shard",
     "Snooze",
     "State",
