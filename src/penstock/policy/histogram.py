@@ -27,25 +27,25 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0
 
-    def add_all(self, values: Sequence[int], *, until: int | None = None) -> None:
-        """Take in several; where `until` is given, how much each of them lacks to it."""
+    def add_all(self, values: Sequence[int], *, until: int | None = None, each: int = 1) -> None:
+        """Take in several; where `until` is given, how much each of them lacks to it. Each stands for so many."""
         bounds = self._bounds
         low, high, total = min(values), max(values), sum(values)
         if until is not None:
             low, high, total = until - high, until - low, until * len(values) - total
-        self.total += total
+        self.total += total * each
         first, last = bisect_left(bounds, low), bisect_left(bounds, high)
         if first == last:
             # So it is nearly always: what was claimed together has waited and runs for about as long.
-            self.counts[first] += len(values)
+            self.counts[first] += len(values) * each
             return
         values = sorted(values if until is None else [until - value for value in values])
         begin = 0
         for bucket in range(first, last):
             end = bisect_right(values, bounds[bucket], begin)
-            self.counts[bucket] += end - begin
+            self.counts[bucket] += (end - begin) * each
             begin = end
-        self.counts[last] += len(values) - begin
+        self.counts[last] += (len(values) - begin) * each
 
 
 def sum_counts(histograms: Sequence[Sequence[int]]) -> list[int]:

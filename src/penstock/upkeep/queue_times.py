@@ -37,15 +37,15 @@ class QueueTimes:
     def __init__(self) -> None:
         self._by_queue: dict[int, _Times] = {}
 
-    def add(self, queue_id: int, waits: Sequence[int], runs: Sequence[int]) -> None:
-        """Count jobs of a queue, by whoever settled them; in microseconds."""
+    def add(self, queue_id: int, waits: Sequence[int], runs: Sequence[int], *, each: int = 1) -> None:
+        """Count jobs of a queue, by whoever settled them; in microseconds. Each stands for so many."""
         times = self._by_queue.get(queue_id)
         if times is None:
             times = self._by_queue[queue_id] = _Times()
         if waits:
-            times.wait.add_all(waits)
+            times.wait.add_all(waits, each=each)
         if runs:
-            times.run.add_all(runs)
+            times.run.add_all(runs, each=each)
 
     def unwritten(self) -> list[CountedTimes]:
         """By upkeep: what came since the last that was written, of each queue of which anything came."""
