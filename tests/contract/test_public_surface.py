@@ -15,12 +15,11 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Edit",
-    "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
+    "Edit", "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask",
-    "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.

@@ -31,7 +31,7 @@ from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
-from penstock.model.history import History, Minute
+from penstock.model.history import History, Minute, Percentiles
 from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_page import JobPage
 from penstock.model.job_state import State
@@ -63,6 +63,7 @@ __all__ = [
     "Load",
     "Minute",
     "PartitionStats",
+    "Percentiles",
     "QueueDefinition",
     "QueueRules",
     "Resize",
