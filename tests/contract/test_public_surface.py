@@ -19,8 +19,8 @@ NAMES = {
     "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask",
-    "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext",
+    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -61,8 +61,11 @@ APP = {
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",
     "asearch": "text limit= * queues= tenant=",
-    "workers": "",
-    "aworkers": "",
+    "workers": "* jobs=",
+    "aworkers": "* jobs=",
+    "worker": "worker_id",
+    "aworker": "worker_id",
+    "stop_worker": "worker_id",
     "job": "job_id * queues= tenant=",
     "ajob": "job_id * queues= tenant=",
     "children": "job_id * queues= tenant=",
