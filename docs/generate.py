@@ -31,6 +31,7 @@ from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TAS
 from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -97,6 +98,8 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.BlockedKey,
             penstock.Attention,
             penstock.SearchHit,
+            penstock.Due,
+            penstock.DueSpan,
             penstock.RunningJob,
             penstock.Resize,
             penstock.Drain,
@@ -286,7 +289,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Jobs", [jobs, job_acts]),
     ("Queues", [queues, queue_acts]),
     ("Loads", [loads]),
-    ("Crons", [crons]),
+    ("Crons, and what is due", [crons, due]),
     ("Attention and search", [attention, search]),
     ("Workers, shards, tokens and the audit", [worker_list, shards, tokens, audit]),
     ("Events", [events]),

@@ -15,7 +15,8 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Edit",
+    "Due",
+    "DueSpan",    "Edit",
     "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
@@ -37,6 +38,8 @@ APP = {
     "set_queue": "name **options",
     "set_cron": "name expression queue task * args= key= timezone=",
     "crons": "",
+    "due": "queue=",
+    "adue": "queue=",
     "acrons": "",
     "pause_cron": "name",
     "resume_cron": "name",

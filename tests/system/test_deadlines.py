@@ -75,6 +75,8 @@ IMPATIENT: dict[str, Call] = {
 }
 # Calls that have the app's.
 QUESTIONS: dict[str, Call] = {
+    "App.due": lambda s: s.app.due(),
+    "App.adue": lambda s: run(s.app.adue(s.queue)),
     "App.crons": lambda s: s.app.crons(),
     "App.acrons": lambda s: run(s.app.acrons()),
     "App.stats": lambda s: s.app.stats(s.queue),

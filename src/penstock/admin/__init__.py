@@ -16,6 +16,7 @@ figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
+due           what of the scheduled jobs is due when
 roles         what other database roles may do
 tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
@@ -43,6 +44,7 @@ from penstock.admin.crons import (
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
+from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
@@ -74,6 +76,7 @@ __all__ = [
     "delete_queue",
     "doctor",
     "drain_shard",
+    "due",
     "ended_jobs",
     "explain",
     "grant",

@@ -46,6 +46,7 @@ from penstock.model import (
     BlockedKey,
     Cron,
     Drain,
+    Due,
     Explanation,
     History,
     Job,
@@ -243,6 +244,13 @@ class App:
     def crons(self) -> list[Cron]:
         """Every cron entry."""
         return admin.read_crons(self.databases)
+
+    @question
+    def due(self, queue: str | Queue | None = None) -> Due:
+        """How many scheduled jobs are due within the next minute, ten minutes, hour, six hours, day, week, and later;
+        of a queue or of all. Counts are exact up to two thousand rows of a span and shard.
+        """
+        return admin.due(self.databases, None if queue is None else [name_of(queue)])
 
     @change
     def pause_cron(self, name: str) -> None:
@@ -808,6 +816,10 @@ class App:
     async def acrons(self) -> list[Cron]:
         """`crons` for coroutines."""
         return await call_in_thread(lambda: self.crons(), self.request_timeout)
+
+    async def adue(self, queue: str | Queue | None = None) -> Due:
+        """`due` for coroutines."""
+        return await call_in_thread(lambda: self.due(queue), self.request_timeout)
 
     async def aexplain(
         self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None

@@ -9,6 +9,7 @@ token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
 stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
 cron, load, resize, shard, drain   these, as they are read back
+due                             what of the scheduled jobs is due when
 token, audit_entry              by what a program comes in that has no password; what somebody did
 catalogue_states                the states of shards, key maps and partitions, and every legal step
 handler_signals                 what a handler may say of its own job, by raising it
@@ -29,6 +30,7 @@ from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
+from penstock.model.due import Due, DueSpan
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
 from penstock.model.history import History, Minute
@@ -54,6 +56,8 @@ __all__ = [
     "Discard",
     "Drain",
     "DrainRest",
+    "Due",
+    "DueSpan",
     "Edit",
     "Explanation",
     "Failure",

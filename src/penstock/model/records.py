@@ -172,6 +172,7 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (RunningJob, "id"): _ID,
     (WorkerInfo, "id"): _ID,
     (Cron, "args"): _ARGS,
+    (Cron, "last_job_id"): _Form(str | None, _make_if_any(str)),
     (BlockedKey, "job_id"): _ID,
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -32,6 +33,7 @@ OPERATIONS: list[Operation] = [
     *queue_acts,
     *loads,
     *crons,
+    *due,
     *attention,
     *search,
     *worker_list,
