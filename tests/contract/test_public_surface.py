@@ -15,11 +15,11 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
-    "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
-    "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
-    "Retry", "Role", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext",
-    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobFailed", "JobFilter",
+    "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable",
+    "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize",
+    "ResultTimeout", "Retry", "Role", "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -72,6 +72,8 @@ APP = {
     "resume_load": "name",
     "cancel_load": "name * reason=",
     "aexplain": "job_id * queues= tenant=",
+    "hot_keys": "queue limit=",
+    "ahot_keys": "queue limit=",
     "blocked_keys": "queue",
     "ablocked_keys": "queue",
     "cancel": "job_id= * preview= reason= **filters",

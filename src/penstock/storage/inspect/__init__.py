@@ -8,5 +8,6 @@ minutes       the figures that were noted minute by minute
 watching      what is asked again and again: ends, dead letters, children
 health        the facts behind `explain` and `doctor`
 blocked_keys  keys that wait for a retry or a person
+hot_keys      keys that most jobs wait for, counted or estimated
 key_reasons   why an owner does not start a job
 """
