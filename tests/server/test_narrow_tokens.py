@@ -124,7 +124,8 @@ def test_acts_on_many_keep_to_the_queues_of_a_token(shop: Shop, jobs: dict[str, 
 def test_a_tenant_is_told_of_nothing_but_its_jobs(shop: Shop, jobs: dict[str, int]) -> None:
     with asking_as(shop.app, **TENANT) as client:
         for path in (
-            "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys", "workers", "loads",
+            "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys",
+            "queues/mail/hot-keys", "workers", "loads",
             "loads/x", "crons", "shards", "events?queue=mail", "events?dead_letters=true",
         ):  # fmt: skip
             assert client.refused("GET", path)["code"] == "forbidden", path
