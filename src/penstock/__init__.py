@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
+        Attention,
         AuditEntry,
         BlockedKey,
         Cron,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         Resize,
         Retry,
         Role,
+        SearchHit,
         Shard,
         Snooze,
         State,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
+    "Attention": "penstock.model",
     "AuditEntry": "penstock.model",
     "BlockedKey": "penstock.model",
     "BatchContext": "penstock.task",
@@ -114,6 +117,7 @@ _HOMES = {
     "Retry": "penstock.model",
     "Role": "penstock.model",
     "SchemaMismatch": "penstock.errors",
+    "SearchHit": "penstock.model",
     "Shard": "penstock.model",
     "Snooze": "penstock.model",
     "State": "penstock.model",
@@ -129,6 +133,7 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "Attention",
     "AuditEntry",
     "BatchContext",
     "BlockedKey",
@@ -168,6 +173,7 @@ __all__ = [
     "Retry",
     "Role",
     "SchemaMismatch",
+    "SearchHit",
     "Shard",
     "Snooze",
     "State",

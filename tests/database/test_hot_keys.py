@@ -65,11 +65,8 @@ def test_few_jobs_are_counted_and_the_key_with_the_most_comes_first(owned: Owned
     owned.enqueue([a] * 3)
     found = app.hot_keys("o")
     assert (found.waiting, found.looked_at, found.is_estimate, found.unavailable) == (13, 13, False, [])
-    assert [(each.key, each.waiting, each.share) for each in found.keys] == [
-        (a.decode(), 6, pytest.approx(6 / 13, abs=0.001)),
-        (b.decode(), 5, pytest.approx(5 / 13, abs=0.001)),
-        (c.decode(), 1, pytest.approx(1 / 13, abs=0.001)),
-    ]
+    assert [(each.key, each.waiting) for each in found.keys] == [(a.decode(), 6), (b.decode(), 5), (c.decode(), 1)]
+    assert [each.share for each in found.keys] == pytest.approx([6 / 13, 5 / 13, 1 / 13], abs=0.001)
     assert all(each.oldest_ready_at >= began_at for each in found.keys)
     assert [each.key for each in app.hot_keys("o", 1).keys] == [a.decode()]
 

@@ -11,6 +11,7 @@ slot_shares   who may claim for a worker's slots, where it serves several databa
 rate          how often jobs may start
 permits       how many jobs may run in each partition, where the whole queue has a limit
 tokens        how many jobs may start in each partition, where the whole queue has a rate
+judgements    from when on something is wrong
 roster        what may start next in one owned partition; around it:
   waiting_job   what it has to know of a job
   job_sequence  the waiting jobs of one key, priority and key map, in order
