@@ -15,8 +15,8 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed",
-    "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
+    "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job",
+    "JobFailed", "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
     "PartitionUnavailable", "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules",
     "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard",
     "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck",
@@ -84,6 +84,8 @@ APP = {
     "resume_load": "name",
     "cancel_load": "name * reason=",
     "aexplain": "job_id * queues= tenant=",
+    "hot_keys": "queue limit=",
+    "ahot_keys": "queue limit=",
     "blocked_keys": "queue",
     "ablocked_keys": "queue",
     "cancel": "job_id= * preview= reason= **filters",

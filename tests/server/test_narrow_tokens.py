@@ -128,6 +128,9 @@ def test_a_tenant_is_told_of_nothing_but_its_jobs(shop: Shop, jobs: dict[str, in
             "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys", "workers", "loads",
             "loads/x", "crons", "shards", "events?queue=mail", "events?dead_letters=true", "attention",
             "workers/1", "due", "due?queue=mail",
+            "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys",
+            "queues/mail/hot-keys", "workers", "loads", "loads/x", "crons", "shards", "events?queue=mail",
+            "events?dead_letters=true", "attention",
         ):  # fmt: skip
             assert client.refused("GET", path)["code"] == "forbidden", path
         for path in ("jobs/cancel", f"jobs/{jobs['acme mail']}/cancel", "queues/mail/pause"):

@@ -97,6 +97,8 @@ QUESTIONS: dict[str, Call] = {
     "App.ajobs": lambda s: run(s.app.ajobs(queue=s.queue)),
     "App.explain": lambda s: s.app.explain(s.job),
     "App.aexplain": lambda s: run(s.app.aexplain(s.job)),
+    "App.hot_keys": lambda s: s.app.hot_keys(s.queue),
+    "App.ahot_keys": lambda s: run(s.app.ahot_keys(s.queue)),
     "App.blocked_keys": lambda s: s.app.blocked_keys(s.queue),
     "App.ablocked_keys": lambda s: run(s.app.ablocked_keys(s.queue)),
     "App.loads": lambda s: s.app.loads(),

@@ -6,6 +6,7 @@ edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
+hot_keys      keys that most jobs wait for
 loads         bulk writes as a whole
 draining      taking everything off a shard
 deleting      deleting a queue
@@ -46,7 +47,18 @@ from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.due import due
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, histories, history, queue_names, shards, silent_shard, stats
+from penstock.admin.figures import (
+    all_stats,
+    answers,
+    histories,
+    history,
+    queue_names,
+    shards,
+    silent_shard,
+    stats,
+    workers,
+)
+from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
@@ -83,6 +95,7 @@ __all__ = [
     "has_cron",
     "histories",
     "history",
+    "hot_keys",
     "job",
     "job_page",
     "jobs",

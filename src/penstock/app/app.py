@@ -49,6 +49,7 @@ from penstock.model import (
     Due,
     Explanation,
     History,
+    HotKeys,
     Job,
     JobPage,
     Load,
@@ -449,6 +450,11 @@ class App:
         return admin.blocked_keys(self.databases, name_of(queue))
 
     @question
+    def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+        return admin.hot_keys(self.databases, name_of(queue), limit)
+
+    @question
     def loads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
         """The newest loads, and how far their jobs are; or those of these names that there are."""
         return admin.loads(self.databases, limit, names)
@@ -835,6 +841,10 @@ class App:
     ) -> Explanation:
         """`explain` for coroutines."""
         return await call_in_thread(lambda: self.explain(job_id, queues=queues, tenant=tenant), self.request_timeout)
+
+    async def ahot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """`hot_keys` for coroutines."""
+        return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""

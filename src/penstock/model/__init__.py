@@ -7,7 +7,8 @@ attention, search_hit           what needs a person's attention; what a search f
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
-stats, worker, blocked_key      figures of queues; a worker as others see it; a key that waits
+stats, worker                   figures of queues; a worker as others see it
+blocked_key, hot_key            a key that waits; one that many jobs wait for
 cron, load, resize, shard, drain   these, as they are read back
 due                             what of the scheduled jobs is due when
 token, audit_entry              by what a program comes in that has no password; what somebody did
@@ -34,6 +35,7 @@ from penstock.model.due import Due, DueSpan
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
 from penstock.model.history import History, Minute, Percentiles
+from penstock.model.hot_key import HotKey, HotKeys
 from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_page import JobPage
 from penstock.model.job_state import State
@@ -62,6 +64,8 @@ __all__ = [
     "Explanation",
     "Failure",
     "History",
+    "HotKey",
+    "HotKeys",
     "Job",
     "JobPage",
     "Load",

@@ -11,5 +11,6 @@ health        the facts behind `explain` and `doctor`
 attention     those that may need a person's attention
 search        a text among names, keys and tags
 blocked_keys  keys that wait for a retry or a person
+hot_keys      keys that most jobs wait for, counted or estimated
 key_reasons   why an owner does not start a job
 """
