@@ -29,7 +29,8 @@ COMMANDS = [
     "up", "work", "serve", "enqueue", "top", "watch",
     "stats", "jobs", "job", "explain", "workers", "blocked-keys", "audit", "load",
     "loads", "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel", "retry",
-    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue", "migrate",
+    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue",
+    "stop-worker", "migrate",
     "sql", "grant", "doctor", "completion", "version", "token", "shards", "crons",
 ]  # fmt: skip
 

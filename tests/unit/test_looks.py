@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from penstock.cli.live.attention import Weight, concerns, rate_text
+from penstock.cli.live.attention import concerns, rate_text
 from penstock.cli.live.keyboard import decode_keys
 from penstock.cli.live.looks import Flow, Look, Looks
 from penstock.cli.live.rows import ORDERS, queue_rows, sort_rows
-from penstock.model.overview import Overview, QueueOverview, UnservedTask
+from penstock.model.attention import KINDS, Attention
+from penstock.model.overview import Overview, QueueOverview
 
 NOW = datetime.now(UTC)
 
@@ -49,53 +50,26 @@ def test_totals_of_other_shards_than_before_are_not_compared() -> None:
 
 def test_looks_of_more_than_a_minute_ago_are_forgotten() -> None:
     made = looks(*((float(n), QueueOverview(queue="q", total_enqueued=n)) for n in range(200)))
-    assert made.flows()["q"].seconds == 60.0
+    assert made.flows()["q"].incoming == 1.0
+    assert len(made) == 61
 
 
-def test_the_worst_comes_first_in_words() -> None:
-    overview = Overview(
-        queues=[
-            QueueOverview(queue="calm", waiting=5, workers=1, oldest_wait_seconds=3),
-            QueueOverview(queue="dead", dead=1_200, workers=1),
-            QueueOverview(queue="full", waiting=900, workers=1),
-            QueueOverview(queue="halts", halted_keys=12, halted_seconds=7_300, workers=1),
-            QueueOverview(queue="idle", waiting=1, oldest_wait_seconds=90),
-            QueueOverview(queue="pause", waiting=4, paused=True),
-            QueueOverview(queue="some", waiting=4, workers=1, unserved=[UnservedTask(task="send", waited_seconds=30)]),
-        ],
-        workers=1,
-        unavailable=["2"],
-        read_only=["3"],
-        overdue_seconds=40.0,
-        failing_duties=1,
-        silent_workers=1,
-    )
-    flows = {"full": Flow(20.0, 2.0, 3, 600, 60.0), "calm": Flow(20.0, 19.0, 0, 60, 60.0)}
-    found = concerns(overview, flows)
-    assert [(each.weight, each.text) for each in found] == [
-        (Weight.STANDS, "shard 2 does not answer: its partitions are not in these figures"),
-        (Weight.STANDS, "shard 3 takes no writes"),
-        (Weight.STANDS, "what is due has not been made ready for 40 s: the workers' upkeep is behind"),
-        (Weight.STANDS, "halts: 12 keys halted, the first 2 h ago"),
-        (Weight.STANDS, "idle has no worker: 1 job waiting, the oldest for 90 s"),
-        (Weight.STANDS, "some has no worker for send, waiting for 30 s"),
-        (Weight.FAILS, "upkeep fails again and again: penstock doctor says what of it"),
-        (Weight.FAILS, "full: 3 new dead letters within 60 s"),
-        (Weight.GROWS, "full grows: 20/s in, 2.0/s out, 900 wait"),
-        (Weight.NOTE, "1 worker not heard of: their jobs run again"),
-        (Weight.NOTE, "pause is paused, 4 wait"),
-        (Weight.NOTE, "1,200 dead letters: dead 1,200"),
+def test_every_kind_has_its_sentence_and_the_worst_comes_first() -> None:
+    found = [
+        Attention(kind=kind, queue=f"of {kind}", task="send", name="nightly", shard="2", count=3, since=NOW)
+        for kind in KINDS
     ]
-    rows = queue_rows(overview.queues, flows, found)
-    assert [row.queue.queue for row in sort_rows(rows, "attention")][:4] == ["halts", "some", "idle", "full"]
-    assert {row.queue.queue: row.cells()[7] for row in rows}["full"] == "fails, grows"
+    told = concerns(reversed(found))
+    assert len({each.text for each in told}) == len(KINDS)
+    assert [each.weight for each in told] == sorted(each.weight for each in told)
+    assert told[0].text == "shard 2 does not answer: "
+    queues = [QueueOverview(queue=f"of {kind}") for kind in KINDS] + [QueueOverview(queue="calm")]
+    rows = sort_rows(queue_rows(queues, {}, told), "attention")
+    assert rows[-1].queue.queue == "calm"
+    assert {row.queue.queue: row.cells()[7] for row in rows}["of halted-keys"] == "3 halted"
     for order in ORDERS:
         assert len(sort_rows(rows, order)) == len(rows)
-
-
-def test_nothing_is_wrong_where_nothing_is() -> None:
-    queues = [QueueOverview(queue="q", waiting=9, workers=1), QueueOverview(queue="empty")]
-    assert concerns(Overview(queues=queues, workers=1), {}) == []
+    assert concerns([]) == []
 
 
 def test_a_rate_is_told_by_the_minute_where_it_is_small() -> None:

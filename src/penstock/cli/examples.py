@@ -41,6 +41,7 @@ EXAMPLES = {
     "release": "penstock release orders c-42",
     "resize": "penstock resize orders 8",
     "delete-queue": "penstock delete-queue orders --force --preview",
+    "stop-worker": "penstock stop-worker 7",
     "migrate": "penstock migrate --url postgresql://localhost/jobs",
     "sql": "penstock sql --new penstock",
     "grant": "penstock grant worker mailer",

@@ -10,6 +10,7 @@ from penstock.app import App
 from penstock.cli.app_target import open_answering_app
 from penstock.cli.live.looks import Look, Looks
 from penstock.cli.live.page import Seen
+from penstock.cli.live.reader import look_at
 from penstock.cli.live.rows import COLUMNS, ORDERS
 from penstock.cli.live.top import Top, seen, summary
 from penstock.cli.shared_options import AsJson, QueueFilter, Url
@@ -49,7 +50,7 @@ def top(
         looks = _look_twice(app)
     last = looks.last
     assert last is not None  # noqa: S101
-    now = seen(last.overview, looks.flows(), sort, wanted)
+    now = seen(last, looks.flows(), sort, wanted)
     if as_json:
         show_json(_as_record(last, now))
     else:
@@ -59,9 +60,9 @@ def top(
 def _look_twice(app: App) -> Looks:
     """A rate takes two looks."""
     looks = Looks()
-    looks.add(Look(app.overview(), system.now(), system.monotonic()))
+    looks.add(look_at(app))
     system.sleep(1.0)
-    looks.add(Look(app.overview(), system.now(), system.monotonic()))
+    looks.add(look_at(app))
     return looks
 
 

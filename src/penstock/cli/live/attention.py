@@ -1,22 +1,15 @@
-"""What needs attention, worst first, each in a sentence: whoever looks should not have to find it in the figures."""
+"""What needs attention, as sentences, and as words short enough for a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from penstock.cli.live.looks import UNKNOWN, Flow
-from penstock.cli.times import length
-from penstock.model.overview import Overview, QueueOverview
+from penstock.cli.times import ago
+from penstock.model.attention import KINDS, Attention, AttentionKind
 
 __all__ = ["Concern", "Weight", "concerns", "rate_text"]
-
-# A queue grows where less than this part of what comes in leaves it, and so many more wait than before.
-KEEPS_UP = 0.8
-GROWTH = 50
-GROWTH_SECONDS = 5.0
-OVERDUE_SECONDS = 15.0
 
 
 class Weight(IntEnum):
@@ -30,7 +23,7 @@ class Weight(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """Something that is wrong: with a queue, or with no queue in particular. `word` is short enough for a table."""
+    """Something that needs attention: of a queue, or of no queue in particular."""
 
     weight: Weight
     word: str
@@ -38,13 +31,41 @@ class Concern:
     queue: str | None = None
 
 
-def concerns(overview: Overview, flows: Mapping[str, Flow]) -> list[Concern]:
-    """All there is, worst first; of the same weight by how they came."""
-    found = [*_of_system(overview)]
-    for queue in overview.queues:
-        found += _of_queue(queue, flows.get(queue.queue, UNKNOWN))
-    found += _dead_letters(overview.queues)
-    return sorted(found, key=lambda concern: concern.weight)
+_WEIGHTS: Mapping[AttentionKind, Weight] = {
+    "shard-down": Weight.STANDS,
+    "shard-read-only": Weight.STANDS,
+    "no-worker": Weight.STANDS,
+    "unserved-task": Weight.STANDS,
+    "halted-keys": Weight.STANDS,
+    "failing-duty": Weight.FAILS,
+    "stuck-jobs": Weight.FAILS,
+    "dead-letters": Weight.FAILS,
+    "failed-cron": Weight.FAILS,
+    "set-aside": Weight.FAILS,
+    "nearly-full": Weight.GROWS,
+    "long-wait": Weight.GROWS,
+    "growing": Weight.GROWS,
+}
+_WORDS: Mapping[AttentionKind, str] = {
+    "no-worker": "no worker",
+    "unserved-task": "no worker",
+    "stuck-jobs": "stuck",
+    "nearly-full": "full",
+    "failed-cron": "cron failed",
+    "set-aside": "set aside",
+    "long-wait": "waits long",
+    "growing": "grows",
+    "paused-queue": "paused",
+    "paused-load": "load paused",
+    "paused-cron": "cron paused",
+}
+
+
+def concerns(found: Iterable[Attention]) -> list[Concern]:
+    """Each in words, worst first."""
+    # By weight: what a queue halts for comes before what fails somewhere.
+    order = sorted(found, key=lambda each: (_weight(each), KINDS.index(each.kind)))
+    return [Concern(_weight(each), _word(each), _sentence(each), each.queue) for each in order]
 
 
 def rate_text(a_second: float | None) -> str:
@@ -58,61 +79,56 @@ def rate_text(a_second: float | None) -> str:
     return f"{a_second * 60:.0f}/min" if a_second else "0"
 
 
-def _of_system(overview: Overview) -> Iterator[Concern]:
-    for shard in overview.unavailable:
-        yield Concern(Weight.STANDS, "", f"shard {shard} does not answer: its partitions are not in these figures")
-    for shard in overview.read_only:
-        yield Concern(Weight.STANDS, "", f"shard {shard} takes no writes")
-    if overview.overdue_seconds > OVERDUE_SECONDS:
-        since = length(overview.overdue_seconds)
-        why = "no worker is alive to do it" if not overview.workers else "the workers' upkeep is behind"
-        yield Concern(Weight.STANDS, "", f"what is due has not been made ready for {since}: {why}")
-    if overview.failing_duties:
-        yield Concern(Weight.FAILS, "", "upkeep fails again and again: penstock doctor says what of it")
-    if overview.silent_workers:
-        yield Concern(Weight.NOTE, "", f"{_some(overview.silent_workers, 'worker')} not heard of: their jobs run again")
+def _weight(each: Attention) -> Weight:
+    return _WEIGHTS.get(each.kind, Weight.NOTE)
 
 
-def _of_queue(queue: QueueOverview, flow: Flow) -> Iterator[Concern]:
-    name = queue.queue
-    if queue.halted_keys:
-        keys = _some(queue.halted_keys, "key")
-        since = length(queue.halted_seconds)
-        yield Concern(
-            Weight.STANDS, f"{queue.halted_keys:,} halted", f"{name}: {keys} halted, the first {since} ago", name
-        )
-    if queue.paused:
-        waiting = f", {queue.waiting:,} wait" if queue.waiting else ""
-        yield Concern(Weight.NOTE, "paused", f"{name} is paused{waiting}", name)
-    elif queue.waiting and not queue.workers:
-        since = length(queue.oldest_wait_seconds)
-        text = f"{name} has no worker: {_some(queue.waiting, 'job')} waiting, the oldest for {since}"
-        yield Concern(Weight.STANDS, "no worker", text, name)
-    elif queue.unserved:
-        tasks = ", ".join(each.task for each in queue.unserved[:3]) + (", ..." if len(queue.unserved) > 3 else "")
-        since = length(max(each.waited_seconds for each in queue.unserved))
-        yield Concern(Weight.STANDS, "no worker", f"{name} has no worker for {tasks}, waiting for {since}", name)
-    elif _grows(flow):
-        rates = f"{rate_text(flow.incoming)} in, {rate_text(flow.outgoing)} out"
-        yield Concern(Weight.GROWS, "grows", f"{name} grows: {rates}, {queue.waiting:,} wait", name)
-    if flow.failed:
-        letters = _some(flow.failed, "new dead letter")
-        yield Concern(Weight.FAILS, "fails", f"{name}: {letters} within {length(flow.seconds)}", name)
+def _word(each: Attention) -> str:
+    if each.kind == "halted-keys":
+        return f"{each.count:,} halted"
+    if each.kind == "dead-letters":
+        return f"{each.count:,} failed"
+    return _WORDS.get(each.kind, "")
 
 
-def _dead_letters(queues: Iterable[QueueOverview]) -> Iterator[Concern]:
-    """Those that lie there are one concern, however many queues have some."""
-    having = sorted((each for each in queues if each.dead), key=lambda each: -each.dead)
-    if having:
-        total = sum(each.dead for each in having)
-        named = ", ".join(f"{each.queue} {each.dead:,}" for each in having[:3]) + (", ..." if len(having) > 3 else "")
-        yield Concern(Weight.NOTE, "", f"{_some(total, 'dead letter')}: {named}")
-
-
-def _grows(flow: Flow) -> bool:
-    if flow.incoming is None or flow.outgoing is None or flow.seconds < GROWTH_SECONDS:
-        return False
-    return flow.grown >= GROWTH and flow.outgoing < flow.incoming * KEEPS_UP
+def _sentence(each: Attention) -> str:
+    queue, count, since = each.queue, each.count or 0, ago(each.since)
+    told = each.detail
+    match each.kind:
+        case "shard-down":
+            return f"shard {each.shard} does not answer: {told.get('reason', '')}"
+        case "shard-read-only":
+            return f"shard {each.shard} takes no writes"
+        case "no-worker":
+            return f"{queue} has no worker: {_some(count, 'job')} waiting, the oldest enqueued {since}"
+        case "unserved-task":
+            return f"{queue} has no worker for {each.task}, which waits; the oldest was enqueued {since}"
+        case "failing-duty":
+            return f"upkeep fails at {each.name}: {told.get('error', '')}"
+        case "halted-keys":
+            return f"{queue}: {_some(count, 'key')} halted, the first {since}"
+        case "stuck-jobs":
+            return f"{queue}: {_some(count, 'job')} of {each.task} run for too long, the first began {since}"
+        case "nearly-full":
+            return f"{queue} is nearly full: {count:,} of {told.get('max_length', 0):,} wait in {told.get('partition')}"
+        case "dead-letters":
+            all_ = told.get("dead", count)
+            return f"{queue}: {_some(count, 'dead letter')} within the last hour, {all_:,} in all"
+        case "failed-cron":
+            return f"cron {each.name} of {queue} failed {since}: job {told.get('job_id')} is a dead letter"
+        case "set-aside":
+            return f"{queue}: {_some(count, 'job')} set aside: {told.get('reason', '')}"
+        case "long-wait":
+            return f"{queue}: {_some(count, 'job')} waiting, the oldest enqueued {since}"
+        case "growing":
+            rates = f"{told.get('in_per_minute', 0):,.0f} in, {told.get('out_per_minute', 0):,.0f} out a minute"
+            return f"{queue} grows: {rates}, {count:,} wait"
+        case "paused-queue":
+            return f"{queue} is paused, {count:,} wait"
+        case "paused-load":
+            return f"load {each.name} of {queue} is paused"
+        case "paused-cron":
+            return f"cron {each.name} of {queue} is paused"
 
 
 def _some(count: int, what: str) -> str:

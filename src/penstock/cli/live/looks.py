@@ -7,9 +7,11 @@ seconds tell a rate, and where little does the whole minute, so that one job in 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from penstock.model.attention import Attention
 from penstock.model.overview import Overview, QueueOverview
 
 __all__ = ["UNKNOWN", "Flow", "Look", "Looks"]
@@ -26,16 +28,14 @@ class Look(NamedTuple):
     overview: Overview
     at: datetime
     seconds: float
+    attention: Sequence[Attention] = ()
 
 
 class Flow(NamedTuple):
-    """How many came and left a second, and how many became dead letters and how many more wait since so long ago."""
+    """How many came and left a second."""
 
     incoming: float | None = None
     outgoing: float | None = None
-    failed: int = 0
-    grown: int = 0
-    seconds: float = 0.0
 
 
 UNKNOWN = Flow()
@@ -51,6 +51,9 @@ class Looks:
     def last(self) -> Look | None:
         """The newest, if there is one."""
         return self._looks[-1] if self._looks else None
+
+    def __len__(self) -> int:
+        return len(self._looks)
 
     def add(self, look: Look) -> None:
         """One more. A total over other shards than before says nothing about what came in between."""
@@ -91,13 +94,7 @@ def _flow(
     lately, short = moment
     if lately is not None and short > 0 and _moved(lately, now) >= ENOUGH:
         start, length = lately, short
-    return Flow(
-        (now.total_enqueued - start.total_enqueued) / length,
-        (now.ended - start.ended) / length,
-        now.total_failed - then.total_failed,
-        now.waiting - then.waiting,
-        seconds,
-    )
+    return Flow((now.total_enqueued - start.total_enqueued) / length, (now.ended - start.ended) / length)
 
 
 def _moved(start: QueueOverview, now: QueueOverview) -> int:

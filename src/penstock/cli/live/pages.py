@@ -38,10 +38,10 @@ q            leave, as with Ctrl-C
 
 Whatever changes something asks first, and says of how many jobs.
 
-attention    halted: keys whose job ran out of attempts, and on_dead is "halt"
-             no worker: jobs wait for a task that no worker alive has
-             fails: jobs became dead letters within the last minute
-             grows: more comes in than leaves, and more and more wait
+attention    halted: keys wait for a person, since a job of theirs failed
+             no worker: jobs wait, and no worker alive has their task
+             failed: jobs became dead letters within the last hour
+             grows: more comes in than leaves
 in, out      jobs enqueued and ended a second, of the last seconds;
              a minute, where there are few
 oldest       how long the first of those that wait has

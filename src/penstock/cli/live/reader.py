@@ -17,10 +17,16 @@ from penstock.cli.live.page import Page
 from penstock.clock import system
 from penstock.errors import PenstockError
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "look_at"]
 
 # Who leaves does not wait for an answer that may never come.
 STOP_SECONDS = 0.5
+
+
+def look_at(app: App) -> Look:
+    """One look: the queues, and what needs attention."""
+    overview, attention = app.overview(), app.attention()
+    return Look(overview, system.now(), system.monotonic(), attention)
 
 
 class _Act(NamedTuple):
@@ -99,8 +105,7 @@ class Reader:
     def _look(self) -> None:
         page = self._page
         try:
-            overview = self._app.overview()
-            self.looks.add(Look(overview, system.now(), system.monotonic()))
+            self.looks.add(look_at(self._app))
             self.trouble, self.last_at = None, system.monotonic()
         except PenstockError as error:
             self.trouble = str(error)

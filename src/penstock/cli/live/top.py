@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from rich.text import Text
 
 from penstock.app import App
 from penstock.cli.live.attention import Weight, concerns
-from penstock.cli.live.looks import Flow
+from penstock.cli.live.looks import Flow, Look
 from penstock.cli.live.page import Page, Seen, View, line, weight_style
 from penstock.cli.live.pages import (
     AttentionPage,
@@ -50,16 +49,15 @@ class Question(NamedTuple):
     yes: Callable[[], None]
 
 
-def seen(
-    overview: Overview, flows: Mapping[str, Flow], order: str, wanted: Collection[str] = (), pattern: str = ""
-) -> Seen:
+def seen(look: Look, flows: Mapping[str, Flow], order: str, wanted: Collection[str] = (), pattern: str = "") -> Seen:
     """What there is to be shown of a look."""
     queues = [
         each
-        for each in overview.queues
+        for each in look.overview.queues
         if (not wanted or each.queue in wanted) and pattern.lower() in each.queue.lower()
     ]
-    found = concerns(replace(overview, queues=queues), flows)
+    shown = {each.queue for each in queues}
+    found = [each for each in concerns(look.attention) if each.queue is None or each.queue in shown]
     return Seen(sort_rows(queue_rows(queues, flows, found), order), found, order)
 
 
@@ -116,7 +114,7 @@ class Top:
         look = self._reader.looks.last
         if look is None:
             return [self._head(columns, ""), Text(), line(self._reader.trouble or "reading ...", "dim")]
-        now = seen(look.overview, self._reader.looks.flows(), self._order, self._wanted, self._pattern)
+        now = seen(look, self._reader.looks.flows(), self._order, self._wanted, self._pattern)
         view = self._page.view(now)
         drawn = [self._head(columns, f"{look.at.astimezone():%H:%M:%S}")]
         drawn.append(line(summary(look.overview, now) if len(self._pages) == 1 else view.title, "bold"))
