@@ -79,7 +79,7 @@ def test_what_is_wrong_comes_first_in_words(penstock: CommandLine, shop: Shop, c
         text = terminal.shows("! orders: 3 keys halted, the first ", "reports has no worker: 7 jobs waiting", "q quit")
         rows = text.splitlines()
         assert rows[1].startswith("4 queues, 37 waiting, 0 running; 0 workers")
-        assert text.index("orders: 3 keys halted") < text.index("no worker: 7 jobs")
+        assert text.index("no worker: 7 jobs") < text.index("orders: 3 keys halted")
         table = [line[2:] for line in rows if line.startswith(("  ", "> "))]
         assert any(line.startswith("orders ") and line.rstrip().find("3 halted") > 0 for line in table)
         assert any(line.startswith("many ") and "paused" in line for line in table)

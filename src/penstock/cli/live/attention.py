@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from penstock.cli.times import ago
-from penstock.model.attention import KINDS, Attention, AttentionKind
+from penstock.model.attention import Attention, AttentionKind
 
 __all__ = ["Concern", "Weight", "concerns", "rate_text"]
 
@@ -62,10 +62,8 @@ _WORDS: Mapping[AttentionKind, str] = {
 
 
 def concerns(found: Iterable[Attention]) -> list[Concern]:
-    """Each in words, worst first."""
-    # By weight: what a queue halts for comes before what fails somewhere.
-    order = sorted(found, key=lambda each: (_weight(each), KINDS.index(each.kind)))
-    return [Concern(_weight(each), _word(each), _sentence(each), each.queue) for each in order]
+    """Each in words, as urgent as they were told: the most urgent first, as everywhere."""
+    return [Concern(_weight(each), _word(each), _sentence(each), each.queue) for each in found]
 
 
 def rate_text(a_second: float | None) -> str:
