@@ -14,8 +14,9 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
-    "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
+    "App", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain", "DrainRest",
+    "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause", "History", "InvalidInput", "Job",
+    "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
     "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked",
@@ -56,6 +57,10 @@ APP = {
     "aqueues": "names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "causes": "queue= * limit= queues=",
+    "acauses": "queue= * limit= queues=",
+    "failures": "queue minutes= * causes=",
+    "afailures": "queue minutes= * causes=",
     "workers": "",
     "aworkers": "",
     "job": "job_id * queues= tenant=",

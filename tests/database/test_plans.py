@@ -59,8 +59,8 @@ select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_s
 insert into penstock.blocked (job_id, partition_id, priority, task, on_parent_failure, parents)
 select 1024 * n + 1, %(ranged)s, 5, 't', 'cancel', array[1024 * n] from generate_series(1, 50000) as n;
 insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
-insert into penstock.dead (job_id, partition_id, task, attempt)
-select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
+insert into penstock.dead (job_id, partition_id, task, attempt, cause)
+select 1024 * n + 2, %(ranged)s, 't', 1, 1 + n %% 50 from generate_series(1, 50000) as n;
 insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
 select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series(1, 50000) as n;
 insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;

@@ -3,6 +3,7 @@
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
 job_filters, job_page           by what jobs are chosen; a page of them
 history, dead_letter            figures minute by minute; what watchers are told of a dead letter
+cause                           why jobs fail: what dead letters have in common, how often attempts failed of it
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
@@ -25,6 +26,7 @@ Nothing here does I/O or knows a clock. Every object is frozen: what a call retu
 
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
+from penstock.model.cause import Cause, FailureHistory, FailuresOfCause
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
@@ -46,6 +48,7 @@ from penstock.model.worker import WorkerInfo
 __all__ = [
     "AuditEntry",
     "BlockedKey",
+    "Cause",
     "Cron",
     "Discard",
     "Drain",
@@ -53,6 +56,8 @@ __all__ = [
     "Edit",
     "Explanation",
     "Failure",
+    "FailureHistory",
+    "FailuresOfCause",
     "History",
     "Job",
     "JobPage",

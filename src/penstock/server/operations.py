@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
@@ -27,6 +28,7 @@ OPERATIONS: list[Operation] = [
     *remote_work,
     *queues,
     *queue_acts,
+    *causes,
     *loads,
     *crons,
     *worker_list,
