@@ -2,7 +2,7 @@ r"""The shape of an error, counted by Spark: what is the same of it from job to 
 
 The database makes the same of the errors of dead letters (`schema/functions/11_causes.sql`, where it is told what each
 step leaves out): who comes from a cause there to the report finds it under the same text. The patterns stand in both
-places, because neither can ask the other: what a lake holds is not in the database any more. A test holds them together.
+places, because neither can ask the other: what a lake holds is not in the database any more. A test compares them.
 """
 
 from __future__ import annotations

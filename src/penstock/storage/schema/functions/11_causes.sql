@@ -42,7 +42,7 @@ return date_bin('5 minutes', p_at, timestamptz '2000-01-01 00:00:00+00');
 -- fold_causes: what was said of causes is added to them, and what is older than a day forgotten. Of each five minutes of a
 -- queue at most p_most causes have rows of their own. One folder at a time; the others pass: only it writes causes.
 create or replace function @schema@.fold_causes(p_most int default 50) returns int
-language plpgsql set search_path = pg_catalog, pg_temp as $$
+language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_count int;
 begin
