@@ -14,13 +14,13 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause", "History", "InvalidInput", "Job",
-    "JobFailed", "JobFilter", "JobPage",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
+    "DrainRest", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause", "History",
+    "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked",
-    "WorkerInfo", "WorkerStuck", "__version__",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -61,6 +61,10 @@ APP = {
     "acauses": "queue= * limit= queues=",
     "failures": "queue minutes= * causes=",
     "afailures": "queue minutes= * causes=",
+    "attention": "queues=",
+    "aattention": "queues=",
+    "search": "text limit= * queues= tenant=",
+    "asearch": "text limit= * queues= tenant=",
     "workers": "",
     "aworkers": "",
     "job": "job_id * queues= tenant=",

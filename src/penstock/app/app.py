@@ -27,7 +27,6 @@ from penstock.app.inputs import (
     check_limits,
     checked_args,
     checked_filters,
-    checked_names,
     checked_queues,
     checked_retention,
     name_of,
@@ -42,6 +41,7 @@ from penstock.client.pending import PendingJob, prepare
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.model import (
+    Attention,
     AuditEntry,
     BlockedKey,
     Cause,
@@ -55,6 +55,7 @@ from penstock.model import (
     Load,
     QueueDefinition,
     Resize,
+    SearchHit,
     Shard,
     State,
     Stats,
@@ -368,8 +369,9 @@ class App:
 
         `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
         """
+        scope = scope_of(queues, None)
         name = None if queue is None else name_of(queue)
-        return admin.causes(self.databases, name, limit, None if queues is None else checked_names(queues))
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
 
     @question
     def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
@@ -378,6 +380,24 @@ class App:
         So many minutes back; they are kept for a day.
         """
         return admin.failures(self.databases, name_of(queue), minutes, causes)
+
+    @question
+    def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
+        scope = scope_of(queues, None)
+        return admin.attention(self.databases, None if scope is None else scope.queues)
+
+    @question
+    def search(
+        self, text: str, limit: int = 20, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[SearchHit]:
+        """Look for a text everywhere: a job's id, a part of the name of a queue, task, cron, load or worker, and whole
+        keys, idempotency keys and tags. Exact hits come first.
+
+        A key is found where it is halted, or where one of the newest thousand jobs of a shard has it, a tag there only:
+        `jobs` looks further. `queues` and `tenant` are as those of `job`; with a tenant only its jobs are found.
+        """
+        return admin.search(self.databases, text, limit, scope_of(queues, tenant))
 
     @question
     def workers(self) -> list[WorkerInfo]:
@@ -782,6 +802,18 @@ class App:
     async def aqueues(self, names: Collection[str] | None = None) -> list[Stats]:
         """`queues` for coroutines."""
         return await call_in_thread(lambda: self.queues(names), self.request_timeout)
+
+    async def aattention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """`attention` for coroutines."""
+        return await call_in_thread(lambda: self.attention(queues), self.request_timeout)
+
+    async def asearch(
+        self, text: str, limit: int = 20, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[SearchHit]:
+        """`search` for coroutines."""
+        return await call_in_thread(
+            lambda: self.search(text, limit, queues=queues, tenant=tenant), self.request_timeout
+        )
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""

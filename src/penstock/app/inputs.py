@@ -22,7 +22,6 @@ __all__ = [
     "check_limits",
     "checked_args",
     "checked_filters",
-    "checked_names",
     "checked_queues",
     "checked_retention",
     "name_of",
@@ -139,15 +138,10 @@ def scope_of(queues: object, tenant: object) -> JobScope | None:
     """The jobs of these queues and that tenant; None: all there are."""
     if queues is None and tenant is None:
         return None
-    names = None if queues is None else checked_names(queues)
-    return JobScope(names, None if tenant is None else checked_name("tenant", tenant))
-
-
-def checked_names(queues: object) -> frozenset[str]:
-    """The names of queues that may be told of."""
-    if isinstance(queues, str) or not isinstance(queues, Collection):
+    if queues is not None and (isinstance(queues, str) or not isinstance(queues, Collection)):
         raise InvalidInput("queues", f"a list of names is needed, not {shown(queues)}; write queues=['mail']")
-    return frozenset(checked_name("queues", each) for each in queues)
+    names = None if queues is None else frozenset(checked_name("queues", each) for each in queues)
+    return JobScope(names, None if tenant is None else checked_name("tenant", tenant))
 
 
 def checked_retention(given: Mapping[str, float] | None) -> dict[str, float]:

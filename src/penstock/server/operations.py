@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.causes import causes
 from penstock.server.crons import crons
@@ -15,6 +16,7 @@ from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
+from penstock.server.search import search
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 
@@ -31,6 +33,8 @@ OPERATIONS: list[Operation] = [
     *causes,
     *loads,
     *crons,
+    *attention,
+    *search,
     *worker_list,
     *shards,
     *audit,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.spark.reporting.axis import logarithmic, logarithmic_place, marks, round_top
-from penstock.spark.reporting.formatting import count, duration, plain
+from penstock.drawing.axis import logarithmic, logarithmic_place, marks, round_top
+from penstock.drawing.formatting import count, duration, plain
 
 __all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "spread", "strip"]
 
