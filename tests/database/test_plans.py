@@ -399,9 +399,9 @@ def test_causes_are_read_one_by_one(backlog: Scene) -> None:
     # Some ten pages for each cause.
     assert_cheap(connection, "read_causes", {"ids": array_text(ids)}, 1_000)
     assert_cheap(connection, "read_trends", {"ids": array_text(ids)})
-    assert_cheap(connection, "names_of_causes", {"ids": array_text(ids)})
     since = datetime.now(UTC) - timedelta(hours=1)
-    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since})
+    assert_cheap(connection, "most_failed_causes", {"queue": 1, "since": since, "limit": 5})
+    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since, "ids": "{1,101}"})
     assert_cheap(connection, "look_at_dead_of_cause", {"cause": 7, "before": 2**62, "looks": 10, "partitions": None})
     with connection.transaction(force_rollback=True):
         connection.execute(
