@@ -55,6 +55,8 @@ APP = {
     "astats": "queue",
     "queues": "names=",
     "aqueues": "names=",
+    "histories": "minutes= names=",
+    "ahistories": "minutes= names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
     "causes": "queue= * limit= queues=",
