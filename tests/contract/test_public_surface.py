@@ -15,11 +15,11 @@ from penstock.client import Bound
 
 NAMES = {
     "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Edit", "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobFailed",
-    "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
+    "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job",
+    "JobFailed", "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
     "PartitionUnavailable", "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules",
-    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze",
-    "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck",
+    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard",
+    "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck",
     "__version__",
 }  # fmt: skip
 
@@ -37,6 +37,8 @@ APP = {
     "set_queue": "name **options",
     "set_cron": "name expression queue task * args= key= timezone=",
     "crons": "",
+    "due": "queue=",
+    "adue": "queue=",
     "acrons": "",
     "pause_cron": "name",
     "resume_cron": "name",
@@ -63,8 +65,11 @@ APP = {
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",
     "asearch": "text limit= * queues= tenant=",
-    "workers": "",
-    "aworkers": "",
+    "workers": "* jobs=",
+    "aworkers": "* jobs=",
+    "worker": "worker_id",
+    "aworker": "worker_id",
+    "stop_worker": "worker_id",
     "job": "job_id * queues= tenant=",
     "ajob": "job_id * queues= tenant=",
     "children": "job_id * queues= tenant=",

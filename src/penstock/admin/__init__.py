@@ -13,9 +13,11 @@ deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
-figures       stats of queues, their minutes, the workers, the shards
+figures       stats of queues, their minutes, the shards
+workers       the workers, what each runs, and to stop one
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
+due           what of the scheduled jobs is due when
 roles         what other database roles may do
 tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
@@ -43,6 +45,7 @@ from penstock.admin.crons import (
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
+from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import (
     all_stats,
@@ -64,6 +67,7 @@ from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
 from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
 from penstock.admin.watching import DeadLetters, DeadLettersSeen, dead_letters, ended_jobs
+from penstock.admin.workers import stop_worker, worker, workers
 
 __all__ = [
     "CronDefinition",
@@ -84,6 +88,7 @@ __all__ = [
     "delete_queue",
     "doctor",
     "drain_shard",
+    "due",
     "ended_jobs",
     "explain",
     "grant",
@@ -118,7 +123,9 @@ __all__ = [
     "shards",
     "silent_shard",
     "stats",
+    "stop_worker",
     "tokens",
+    "worker",
     "workers",
     "write_cron",
 ]

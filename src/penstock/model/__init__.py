@@ -10,6 +10,7 @@ queue, rules, option, rate      what an app declares of a queue; its rules, and 
 stats, worker                   figures of queues; a worker as others see it
 blocked_key, hot_key            a key that waits; one that many jobs wait for
 cron, load, resize, shard, drain   these, as they are read back
+due                             what of the scheduled jobs is due when
 token, audit_entry              by what a program comes in that has no password; what somebody did
 catalogue_states                the states of shards, key maps and partitions, and every legal step
 handler_signals                 what a handler may say of its own job, by raising it
@@ -30,6 +31,7 @@ from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
+from penstock.model.due import Due, DueSpan
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
 from penstock.model.history import History, Minute, Percentiles
@@ -46,7 +48,7 @@ from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
 from penstock.model.token import Role, Token
 from penstock.model.trace_context import TraceContext
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 
 __all__ = [
     "Attention",
@@ -56,6 +58,8 @@ __all__ = [
     "Discard",
     "Drain",
     "DrainRest",
+    "Due",
+    "DueSpan",
     "Edit",
     "Explanation",
     "Failure",
@@ -73,6 +77,7 @@ __all__ = [
     "Resize",
     "Retry",
     "Role",
+    "RunningJob",
     "SearchHit",
     "Shard",
     "Snooze",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -17,6 +18,7 @@ from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
 from penstock.server.search import search
 from penstock.server.shards import shards
+from penstock.server.tokens import tokens
 from penstock.server.worker_list import worker_list
 
 __all__ = ["OPERATIONS"]
@@ -31,10 +33,12 @@ OPERATIONS: list[Operation] = [
     *queue_acts,
     *loads,
     *crons,
+    *due,
     *attention,
     *search,
     *worker_list,
     *shards,
+    *tokens,
     *audit,
     *events,
 ]

@@ -4,6 +4,7 @@ jobs          jobs read back
 selection     choosing jobs by what they are
 stats         the figures of queues
 system_figures   all that a monitoring system is told of one database
+due           what of the scheduled jobs is due when
 minutes       the figures that were noted minute by minute
 watching      what is asked again and again: ends, dead letters, children
 health        the facts behind `explain` and `doctor`
