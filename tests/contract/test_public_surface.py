@@ -14,13 +14,13 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job",
-    "JobFailed", "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
-    "PartitionUnavailable", "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules",
-    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard",
-    "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck",
-    "__version__",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
+    "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause",
+    "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage", "JsonFormatter",
+    "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError",
+    "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
+    "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext",
+    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -61,6 +61,10 @@ APP = {
     "ahistories": "minutes= names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "causes": "queue= * limit= queues=",
+    "acauses": "queue= * limit= queues=",
+    "failures": "queue minutes= * causes=",
+    "afailures": "queue minutes= * causes=",
     "attention": "queues=",
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",

@@ -15,6 +15,8 @@ naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
+figures       stats of queues, their minutes, the workers, the shards
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 due           what of the scheduled jobs is due when
@@ -31,6 +33,7 @@ from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -81,6 +84,7 @@ __all__ = [
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
@@ -91,6 +95,7 @@ __all__ = [
     "due",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
     "has_cron",
     "histories",
