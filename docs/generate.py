@@ -30,6 +30,7 @@ from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
 from penstock.server.due import due
 from penstock.server.events import events
@@ -94,9 +95,15 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.PartitionStats,
             penstock.History,
             penstock.Minute,
+            penstock.Percentiles,
+            penstock.Cause,
+            penstock.FailureHistory,
+            penstock.FailuresOfCause,
             penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
+            penstock.HotKeys,
+            penstock.HotKey,
             penstock.Attention,
             penstock.SearchHit,
             penstock.Due,
@@ -289,6 +296,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Work", [remote_work]),
     ("Jobs", [jobs, job_acts]),
     ("Queues", [queues, queue_acts]),
+    ("Causes of failures", [causes]),
     ("Loads", [loads]),
     ("Crons, and what is due", [crons, due]),
     ("Attention and search", [attention, search]),

@@ -77,7 +77,7 @@ def test_a_queue_without_jobs_has_zeros_and_only_one_that_does_not_exist_is_not_
     assert (stats["queue_length"], stats["total_enqueued"], stats["oldest_enqueued_at"]) == (0, 0, None)
     assert [part["queue_length"] for part in stats["partitions"]] == [0, 0, 0]
     assert client.get("queues/empty/history") == {"queue": "empty", "minutes": [], "unavailable": []}
-    for path in ("stats", "history", "blocked-keys"):
+    for path in ("stats", "history", "blocked-keys", "hot-keys"):
         assert client.refused("GET", f"queues/nowhere/{path}")["code"] == "not-found"
 
 
@@ -104,6 +104,14 @@ def test_keys_that_wait_are_told(shop: Shop, client: Client, jobs: dict[str, int
     (blocked,) = client.get("queues/orders/blocked-keys")["keys"]
     assert blocked == told(shop.app.blocked_keys("orders"))[0]
     assert (blocked["key"], blocked["job_id"]) == ("c-1", str(jobs["halting"]))
+
+
+def test_keys_that_many_jobs_wait_for_are_told(shop: Shop, client: Client, jobs: dict[str, int]) -> None:
+    found = client.get("queues/orders/hot-keys")
+    assert found == told(shop.app.hot_keys("orders"))
+    assert found["waiting"] == shop.app.stats("orders").queue_length == sum(each["waiting"] for each in found["keys"])
+    assert client.get("queues/orders/hot-keys?limit=1")["keys"] == found["keys"][:1]
+    assert client.refused("GET", "queues/orders/hot-keys?limit=101")["field"] == "limit"
 
 
 def test_crons_shards_workers_and_loads_are_told(shop: Shop, client: Client) -> None:

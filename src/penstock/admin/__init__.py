@@ -7,6 +7,7 @@ edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
+hot_keys      keys that most jobs wait for
 loads         bulk writes as a whole
 draining      taking everything off a shard
 deleting      deleting a queue
@@ -15,6 +16,8 @@ naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
+figures       stats of queues, their minutes, the workers, the shards
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 due           what of the scheduled jobs is due when
@@ -31,6 +34,7 @@ from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -47,7 +51,18 @@ from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_progress, drain_shard
 from penstock.admin.due import due
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats
+from penstock.admin.figures import (
+    all_stats,
+    answers,
+    histories,
+    history,
+    queue_names,
+    shards,
+    silent_shard,
+    stats,
+    workers,
+)
+from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.named_jobs import cancel_jobs, retry_jobs
@@ -72,6 +87,7 @@ __all__ = [
     "cancel",
     "cancel_jobs",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
@@ -83,9 +99,12 @@ __all__ = [
     "due",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
     "has_cron",
+    "histories",
     "history",
+    "hot_keys",
     "job",
     "job_page",
     "jobs",

@@ -44,11 +44,14 @@ from penstock.model import (
     Attention,
     AuditEntry,
     BlockedKey,
+    Cause,
     Cron,
     Drain,
     Due,
     Explanation,
+    FailureHistory,
     History,
+    HotKeys,
     Job,
     JobAct,
     JobPage,
@@ -369,6 +372,31 @@ class App:
         return admin.history(self.databases, name_of(queue), minutes)
 
     @question
+    def causes(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """Why dead letters failed: what those of a queue or of all have in common, that of most of them first.
+
+        `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
+        """
+        scope = scope_of(queues, None)
+        name = None if queue is None else name_of(queue)
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
+
+    @question
+    def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """How many attempts of a queue failed in each five minutes, of its most frequent causes and of all others.
+
+        So many minutes back; they are kept for a day.
+        """
+        return admin.failures(self.databases, name_of(queue), minutes, causes)
+
+    @question
+    def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """The figures of every queue minute by minute, or of those that are named: one question for all of them."""
+        return admin.histories(self.databases, minutes, names)
+
+    @question
     def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
         """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
         scope = scope_of(queues, None)
@@ -443,6 +471,11 @@ class App:
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
         return admin.blocked_keys(self.databases, name_of(queue))
+
+    @question
+    def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+        return admin.hot_keys(self.databases, name_of(queue), limit)
 
     @question
     def loads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
@@ -559,7 +592,7 @@ class App:
         reason: str | None = None,
         **filters: Unpack[FiltersInQueue],
     ) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+        """End every waiting job of a queue as cancelled, or clear its dead letters, all or those of a cause; how many.
 
         The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
         """
@@ -798,6 +831,20 @@ class App:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
 
+    async def acauses(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """`causes` for coroutines."""
+        return await call_in_thread(lambda: self.causes(queue, limit=limit, queues=queues), self.request_timeout)
+
+    async def afailures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """`failures` for coroutines."""
+        return await call_in_thread(lambda: self.failures(queue, minutes, causes=causes), self.request_timeout)
+
+    async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """`histories` for coroutines."""
+        return await call_in_thread(lambda: self.histories(minutes, names), self.request_timeout)
+
     async def aloads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
         """`loads` for coroutines."""
         return await call_in_thread(lambda: self.loads(limit, names=names), self.request_timeout)
@@ -859,6 +906,10 @@ class App:
     ) -> Explanation:
         """`explain` for coroutines."""
         return await call_in_thread(lambda: self.explain(job_id, queues=queues, tenant=tenant), self.request_timeout)
+
+    async def ahot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """`hot_keys` for coroutines."""
+        return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""

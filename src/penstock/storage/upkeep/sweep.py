@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from psycopg import errors
 
+from penstock.storage.connection.arrays import array_text, nested_array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
@@ -20,9 +21,12 @@ __all__ = [
     "clean",
     "expire",
     "fold",
+    "fold_causes",
+    "fold_causes_if_long",
     "fold_if_long",
     "forget_receipts",
     "note_minute",
+    "note_times",
     "note_trouble",
     "park",
     "park_some",
@@ -175,6 +179,19 @@ def fold_if_long(connection: Connection) -> None:
             fold(connection)
 
 
+def fold_causes(connection: Connection) -> int:
+    """Add what was said of causes to them, and forget what is older than a day."""
+    return _count(connection, "fold_causes")
+
+
+def fold_causes_if_long(connection: Connection) -> None:
+    """For those who read causes, as `fold_if_long`."""
+    size = connection.execute(query("cause_tally_bytes")).fetchone()
+    if size is not None and size[0] > MUCH_TALLY_BYTES:
+        with suppress(errors.ReadOnlySqlTransaction):
+            fold_causes(connection)
+
+
 def clean(connection: Connection) -> int:
     """Forget the progress of jobs that have ended, and all but the last of what rates have spent."""
     return _count(connection, "clean_progress") + _count(connection, "clean_spent")
@@ -189,6 +206,18 @@ def note_minute(connection: Connection) -> float:
     """Keep the figures of this minute, if nobody has; the seconds until the next one."""
     row = connection.execute(query("note_minute")).fetchone()
     return float(row[0]) if row else 0.0
+
+
+def note_times(connection: Connection, counted: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:
+    """Keep, of each of these queues, how many jobs waited and ran for how long, as that of the minute that begins."""
+    connection.execute(
+        query("note_times"),
+        {
+            "queues": array_text(queue for queue, _, _ in counted),
+            "waits": nested_array_text([waits for _, waits, _ in counted]),
+            "runs": nested_array_text([runs for _, _, runs in counted]),
+        },
+    )
 
 
 def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:

@@ -2,6 +2,10 @@
 -- How much is to be folded, without reading it.
 select pg_relation_size('@schema@.tally')
 
+-- name: cause_tally_bytes
+-- The same of causes.
+select pg_relation_size('@schema@.cause_tally')
+
 -- name: rescue
 -- Remove workers that are dead and free what they held. See @schema@.rescue.
 select workers, jobs, dead from @schema@.rescue()
@@ -30,9 +34,20 @@ select moved, last_id from @schema@.park(%(after)s)
 -- Add up the figures of `tally` into `total`. See @schema@.fold.
 select @schema@.fold()
 
+-- name: fold_causes
+-- Add what was said of causes to them, and forget what is old. See @schema@.fold_causes.
+select @schema@.fold_causes()
+
 -- name: note_minute
 -- Keep the figures of this minute; the seconds until the next. See @schema@.note_minute.
 select @schema@.note_minute()
+
+-- name: note_times
+-- One process's histograms of waits and run times, a row for each queue. The minute is that of @schema@.note_minute; who looks at
+-- the clock a moment early means the one that is about to begin. Locks: none that anybody waits for.
+insert into @schema@.minute_histogram (minute, queue_id, waits, runs)
+select date_trunc('minute', now() + interval '1 second'), queue, waits::int[], runs::int[]
+  from unnest(%(queues)s::int[], %(waits)s::text[], %(runs)s::text[]) as t(queue, waits, runs)
 
 -- name: clean_progress
 -- Progress and asks to stop of jobs that have ended meanwhile.

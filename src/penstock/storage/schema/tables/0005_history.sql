@@ -51,11 +51,15 @@ create table @schema@.dead (
     started_at   timestamptz,
     failed_at    timestamptz not null default now(),
     worker       text,
-    error        text
+    error        text,
+    -- What it died of (@schema@.cause_of); the tally of causes counts it.
+    cause        bigint not null
 );
 
 create index dead_of_partition on @schema@.dead (partition_id, job_id);
 create index dead_by_time on @schema@.dead (failed_at, job_id);
+create index dead_of_cause on @schema@.dead (cause, job_id);
+create index dead_of_cause_by_time on @schema@.dead (cause, failed_at, job_id);
 
 create table @schema@.failure (
     job_id  bigint not null,
@@ -142,3 +146,15 @@ create table @schema@.minute (
     expired      bigint not null default 0,
     primary key (minute, partition_id)
 );
+
+-- How many jobs of a queue waited, and ran, for how long, as each process told it once a minute; then added up, and kept for a
+-- day. Buckets are those of penstock.policy.histogram, up to the last one with anything in it.
+create table @schema@.minute_histogram (
+    minute    timestamptz not null,
+    queue_id  int not null references @schema@.queue,
+    waits     int[] not null,
+    runs      int[] not null,
+    is_folded boolean not null default false
+);
+create index minute_histogram_by_minute on @schema@.minute_histogram (minute, queue_id);
+create index minute_histogram_appended on @schema@.minute_histogram (minute) where not is_folded;
