@@ -2,6 +2,7 @@
 
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
+named_jobs    cancel and retry jobs that are named, each told what became of it
 edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
@@ -46,7 +47,7 @@ from penstock.admin.crons import (
 )
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
-from penstock.admin.draining import drain_shard
+from penstock.admin.draining import drain_progress, drain_shard
 from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import (
@@ -62,7 +63,8 @@ from penstock.admin.figures import (
 from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
-from penstock.admin.resize import move_partition, resize
+from penstock.admin.named_jobs import cancel_jobs, retry_jobs
+from penstock.admin.resize import move_partition, resize, resize_progress
 from penstock.admin.roles import grant
 from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
@@ -81,6 +83,7 @@ __all__ = [
     "audit",
     "blocked_keys",
     "cancel",
+    "cancel_jobs",
     "cancel_load",
     "causes",
     "check_token",
@@ -89,6 +92,7 @@ __all__ = [
     "dead_letters",
     "delete_queue",
     "doctor",
+    "drain_progress",
     "drain_shard",
     "due",
     "ended_jobs",
@@ -116,10 +120,12 @@ __all__ = [
     "remove_cron",
     "reschedule",
     "resize",
+    "resize_progress",
     "resume",
     "resume_cron",
     "resume_load",
     "retry",
+    "retry_jobs",
     "revoke_token",
     "run_cron",
     "search",
