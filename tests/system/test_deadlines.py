@@ -75,6 +75,8 @@ IMPATIENT: dict[str, Call] = {
 }
 # Calls that have the app's.
 QUESTIONS: dict[str, Call] = {
+    "App.due": lambda s: s.app.due(),
+    "App.adue": lambda s: run(s.app.adue(s.queue)),
     "App.crons": lambda s: s.app.crons(),
     "App.acrons": lambda s: run(s.app.acrons()),
     "App.stats": lambda s: s.app.stats(s.queue),
@@ -89,6 +91,8 @@ QUESTIONS: dict[str, Call] = {
     "App.aattention": lambda s: run(s.app.aattention()),
     "App.search": lambda s: s.app.search(str(s.job)),
     "App.asearch": lambda s: run(s.app.asearch("a")),
+    "App.worker": lambda s: s.app.worker(1),
+    "App.aworker": lambda s: run(s.app.aworker(1)),
     "App.workers": lambda s: s.app.workers(),
     "App.aworkers": lambda s: run(s.app.aworkers()),
     "App.job": lambda s: s.app.job(s.job),
@@ -97,6 +101,8 @@ QUESTIONS: dict[str, Call] = {
     "App.ajobs": lambda s: run(s.app.ajobs(queue=s.queue)),
     "App.explain": lambda s: s.app.explain(s.job),
     "App.aexplain": lambda s: run(s.app.aexplain(s.job)),
+    "App.hot_keys": lambda s: s.app.hot_keys(s.queue),
+    "App.ahot_keys": lambda s: run(s.app.ahot_keys(s.queue)),
     "App.blocked_keys": lambda s: s.app.blocked_keys(s.queue),
     "App.ablocked_keys": lambda s: run(s.app.ablocked_keys(s.queue)),
     "App.loads": lambda s: s.app.loads(),
@@ -139,6 +145,7 @@ CHANGES: dict[str, Call] = {
     "App.resize": lambda s: s.app.resize(s.queue, partitions=5),
     "App.move_partition": lambda s: s.app.move_partition(s.queue, 0, 2),
     "App.release": lambda s: s.app.release(s.queue, "a"),
+    "App.stop_worker": lambda s: s.app.stop_worker(1),
     "App.create_token": lambda s: s.app.create_token(s.name, role="read"),
     "App.revoke_token": lambda s: s.app.revoke_token("none"),
     "App.add_shard": lambda s: s.app.add_shard(s.app.url),

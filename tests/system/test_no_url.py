@@ -78,6 +78,7 @@ LOOKS: dict[str, Callable[[App], Any]] = {
     "jobs": lambda app: app.jobs(),
     "explain": lambda app: app.explain(ID),
     "blocked_keys": lambda app: app.blocked_keys("q"),
+    "hot_keys": lambda app: app.hot_keys("q"),
     "loads": lambda app: app.loads(),
     "tokens": lambda app: app.tokens(),
     "audit": lambda app: app.audit(),
