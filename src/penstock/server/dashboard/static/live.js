@@ -70,6 +70,10 @@
     }
     count();
   });
+  // Times are typed as this machine's clock tells them.
+  for (const input of document.querySelectorAll("input[data-zone]")) {
+    input.value = Intl.DateTimeFormat().resolvedOptions().timeZone || input.value;
+  }
   // A tab that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
