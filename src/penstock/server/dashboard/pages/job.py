@@ -43,6 +43,7 @@ def show_job(view: View, job_id: str) -> Shown:
         "attempts_line": drawn(draw_attempts(found, attempts, view.now)) if attempts else None,
         "earlier": len(found.failures) - sum(each.outcome == "failed" for each in attempts),
         "family": _family(view, found, told.detail) if found.after or found.children else None,
+        "family_marks": bool(told.detail.get("parents") or told.detail.get("dead")),
         "most_drawn": MOST_DRAWN,
         "most_listed": MOST_LISTED,
         "trace_id": found.traceparent.split("-")[1] if found.traceparent else None,

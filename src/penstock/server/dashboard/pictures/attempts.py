@@ -49,10 +49,11 @@ def draw_attempts(job: Any, attempts: Sequence[Attempt], now: datetime) -> str:
 
     drawn = ""
     for each in attempts:
-        left, right = place(each.began_at or each.ended_at or end), place(each.ended_at or end)
+        left = place(each.began_at or each.ended_at or end)
+        width = "" if each.began_at is None else f";width:{place(each.ended_at or end) - left:.2%}"
         late = " late" if left > 0.6 else ""
         tip = f"attempt {each.number} {each.outcome}&#10;{_told(each)}"
-        drawn += f'<i class="{each.outcome}{late}" style="left:{left:.2%};width:{right - left:.2%}" data-tip="{tip}"></i>'
+        drawn += f'<i class="{each.outcome}{late}" style="left:{left:.2%}{width}" data-tip="{tip}"></i>'
     failed = sum(each.outcome == "failed" for each in attempts)
     says = f"{len(attempts)} attempts in {duration(whole)}, of which {failed} failed"
     return (
