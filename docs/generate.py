@@ -30,6 +30,7 @@ from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
@@ -283,6 +284,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Work", [remote_work]),
     ("Jobs", [jobs, job_acts]),
     ("Queues", [queues, queue_acts]),
+    ("Causes of failures", [causes]),
     ("Loads", [loads]),
     ("Crons", [crons]),
     ("Attention and search", [attention, search]),

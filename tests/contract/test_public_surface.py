@@ -14,8 +14,9 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Edit", "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
+    "DrainRest", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause", "History",
+    "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
     "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
@@ -56,6 +57,10 @@ APP = {
     "aqueues": "names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "causes": "queue= * limit= queues=",
+    "acauses": "queue= * limit= queues=",
+    "failures": "queue minutes= * causes=",
+    "afailures": "queue minutes= * causes=",
     "attention": "queues=",
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",

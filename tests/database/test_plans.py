@@ -36,7 +36,8 @@ RANGES = 200
 OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
-LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
+LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup", "cause")
+SMALL = ("job_table", "cause_tally")
 FEW_PAGES = 400
 
 _FILL = """
@@ -59,8 +60,13 @@ select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_s
 insert into penstock.blocked (job_id, partition_id, priority, task, on_parent_failure, parents)
 select 1024 * n + 1, %(ranged)s, 5, 't', 'cancel', array[1024 * n] from generate_series(1, 50000) as n;
 insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
-insert into penstock.dead (job_id, partition_id, task, attempt)
-select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
+insert into penstock.dead (job_id, partition_id, task, attempt, cause)
+select 1024 * n + 2, %(ranged)s, 't', 1, 1 + n %% 50 from generate_series(1, 50000) as n;
+insert into penstock.cause (id, queue_id, task, shape, dead, failed_at)
+select n, n %% 100, 't', 'Error: ' || n, case when n <= 50 then 1000 else 1 + n %% 7 end, now()
+  from generate_series(1, 50000) as n;
+insert into penstock.cause_period (queue_id, began_at, cause, failed)
+select n %% 100, penstock.period_of(now()) - n / 180 * interval '5 min', n, 1 from generate_series(1, 50000) as n;
 insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
 select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series(1, 50000) as n;
 insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;
@@ -129,7 +135,7 @@ def _scanned(connection: Connection) -> dict[str, int]:
     rows = connection.execute(
         "select relname, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'penstock' and seq_tup_read > 0"
     )
-    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_table"}
+    return {name: count for name, count in rows if name.startswith(LARGE) and name not in SMALL}
 
 
 def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], pages: int = FEW_PAGES) -> None:
@@ -383,6 +389,27 @@ def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     assert_cheap(connection, "reschedule_job", {"id": number * 1024, "run_at": datetime(2030, 1, 1, tzinfo=UTC)})
     assert_cheap(connection, "bury_dead", {"ids": array_text([1024 * 7 + 2])})
     assert_cheap(connection, "look_at_dead", {"before": 1024 * 30_000, "looks": 10})
+
+
+def test_causes_are_read_one_by_one(backlog: Scene) -> None:
+    connection = backlog.connection
+    all_queues, some, ids = {"limit": 50}, {"limit": 50, "queues": array_text([1, 2, 3])}, list(range(1, 51))
+    assert_cheap(connection, "most_frequent_causes", all_queues)
+    assert_cheap(connection, "most_frequent_causes_of_queues", some, 1_000)
+    # Some ten pages for each cause.
+    assert_cheap(connection, "read_causes", {"ids": array_text(ids)}, 1_000)
+    assert_cheap(connection, "read_trends", {"ids": array_text(ids)})
+    assert_cheap(connection, "names_of_causes", {"ids": array_text(ids)})
+    since = datetime.now(UTC) - timedelta(hours=1)
+    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since})
+    assert_cheap(connection, "look_at_dead_of_cause", {"cause": 7, "before": 2**62, "looks": 10, "partitions": None})
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "insert into penstock.cause_tally (cause, queue_id, failed, dead, task, shape)"
+            " select n, n % 100, 1, 1, 't', 'Error' from generate_series(49990, 50010) as n"
+        )
+        # Some thirty pages for each cause.
+        assert_cheap(connection, "fold_causes", {}, 1_000)
 
 
 def test_a_look_at_one_partition_reads_nothing_of_the_others(backlog: Scene) -> None:

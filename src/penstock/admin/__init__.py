@@ -13,6 +13,7 @@ resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the workers, the shards
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 roles         what other database roles may do
@@ -28,6 +29,7 @@ from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -65,6 +67,7 @@ __all__ = [
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
@@ -74,6 +77,7 @@ __all__ = [
     "drain_shard",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
     "has_cron",
     "history",

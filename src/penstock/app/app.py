@@ -44,9 +44,11 @@ from penstock.model import (
     Attention,
     AuditEntry,
     BlockedKey,
+    Cause,
     Cron,
     Drain,
     Explanation,
+    FailureHistory,
     History,
     Job,
     JobPage,
@@ -360,6 +362,26 @@ class App:
         return admin.history(self.databases, name_of(queue), minutes)
 
     @question
+    def causes(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """Why dead letters failed: what those of a queue or of all have in common, that of most of them first.
+
+        `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
+        """
+        scope = scope_of(queues, None)
+        name = None if queue is None else name_of(queue)
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
+
+    @question
+    def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """How many attempts of a queue failed in each five minutes, of its most frequent causes and of all others.
+
+        So many minutes back; they are kept for a day.
+        """
+        return admin.failures(self.databases, name_of(queue), minutes, causes)
+
+    @question
     def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
         """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
         scope = scope_of(queues, None)
@@ -523,7 +545,7 @@ class App:
         reason: str | None = None,
         **filters: Unpack[FiltersInQueue],
     ) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+        """End every waiting job of a queue as cancelled, or clear its dead letters, all or those of a cause; how many.
 
         The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
         """
@@ -742,6 +764,16 @@ class App:
     async def ahistory(self, queue: str | Queue, minutes: int = 60) -> History:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
+
+    async def acauses(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """`causes` for coroutines."""
+        return await call_in_thread(lambda: self.causes(queue, limit=limit, queues=queues), self.request_timeout)
+
+    async def afailures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """`failures` for coroutines."""
+        return await call_in_thread(lambda: self.failures(queue, minutes, causes=causes), self.request_timeout)
 
     async def aloads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
         """`loads` for coroutines."""

@@ -3,6 +3,7 @@
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
 job_filters, job_page           by what jobs are chosen; a page of them
 history, dead_letter            figures minute by minute; what watchers are told of a dead letter
+cause                           why jobs fail: what dead letters have in common, how often attempts failed of it
 attention, search_hit           what needs a person's attention; what a search found
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
@@ -27,6 +28,7 @@ Nothing here does I/O or knows a clock. Every object is frozen: what a call retu
 from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
+from penstock.model.cause import Cause, FailureHistory, FailuresOfCause
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
@@ -50,6 +52,7 @@ __all__ = [
     "Attention",
     "AuditEntry",
     "BlockedKey",
+    "Cause",
     "Cron",
     "Discard",
     "Drain",
@@ -57,6 +60,8 @@ __all__ = [
     "Edit",
     "Explanation",
     "Failure",
+    "FailureHistory",
+    "FailuresOfCause",
     "History",
     "Job",
     "JobPage",

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, defstruct
 from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
+from penstock.model.cause import Cause, FailuresOfCause
 from penstock.model.cron import Cron
 from penstock.model.dead_letter import DeadLetter
 from penstock.model.explanation import Explanation
@@ -167,6 +168,9 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (JobDetail, "children"): _IDS,
     (JobPage, "next"): _Form(str | None, _make_if_any(str)),
     (Failure, "error"): _Form(str | None),
+    (Cause, "shape"): _Form(str | None),
+    (Cause, "job_id"): _ID,
+    (FailuresOfCause, "shape"): _Form(str | None),
     (Edit, "args"): _ARGS,
     (DeadLetter, "job_id"): _ID,
     (WorkerInfo, "id"): _ID,
