@@ -1,8 +1,8 @@
 """A page or an act as it is written down: `@pages.show("/queues/{queue}")`, `@pages.act("/queues/{queue}/pause")`.
 
-A function that shows is given a view and what stands in the path, and returns a `Shown`, or an `Elsewhere`. One that acts is given a view
-whose form was checked, and returns where to go on and what was done; or a `Shown`, where the form has to be filled in
-again.
+A function that shows is given a view and what stands in the path, and returns a `Shown`, or an `Elsewhere` where another
+page is meant. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
+`Shown`, where the form has to be filled in again.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(
-        self, path: str
-    ) -> Callable[[Callable[..., Shown | Elsewhere]], Callable[..., Shown | Elsewhere]]:
+    def show(self, path: str) -> Callable[[Callable[..., Shown | Elsewhere]], Callable[..., Shown | Elsewhere]]:
         """A page that is looked at."""
         return self._add("GET", path)
 

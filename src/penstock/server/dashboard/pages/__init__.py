@@ -4,14 +4,22 @@ overview     what needs attention, and every queue in a line
 """
 
 from penstock.server.dashboard.entry import Entry
+from penstock.server.dashboard.pages.dead_letters import dead_letters
 from penstock.server.dashboard.pages.job import job
 from penstock.server.dashboard.pages.job_arguments import job_arguments
+from penstock.server.dashboard.pages.jobs import jobs
+from penstock.server.dashboard.pages.jobs_change import jobs_change
 from penstock.server.dashboard.pages.overview import overview
+from penstock.server.dashboard.pages.search import search
 
 __all__ = ["PAGES"]
 
 PAGES: list[Entry] = [
     *overview,
+    *jobs,
+    *jobs_change,
     *job,
     *job_arguments,
+    *dead_letters,
+    *search,
 ]

@@ -45,7 +45,8 @@ def draw_attempts(job: Any, attempts: Sequence[Attempt], now: datetime) -> str:
     whole = max((end - job.enqueued_at).total_seconds(), 1e-6)
 
     def place(at: datetime) -> float:
-        return min(1.0, max(0.0, (at - job.enqueued_at).total_seconds() / whole))
+        passed: float = (at - job.enqueued_at).total_seconds()
+        return min(1.0, max(0.0, passed / whole))
 
     drawn = ""
     for each in attempts:

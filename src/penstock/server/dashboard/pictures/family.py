@@ -24,7 +24,7 @@ def draw_family(
     awaited: Collection[str] = (),
     dead: Collection[str] = (),
 ) -> str:
-    """An SVG of at most 20 parents and children. `awaited` are the parents that have not ended, `dead` the dead ones."""
+    """An SVG. Of the parents `awaited` have not ended, and `dead` are dead letters."""
     columns = [list(parents[:MOST_DRAWN]), [job_id], list(children[:MOST_DRAWN])]
     columns = [each for each in columns if each]
     rows = max(map(len, columns))
@@ -42,10 +42,8 @@ def draw_family(
     )
     width, height = len(columns) * (WIDTH + BETWEEN) - BETWEEN, rows * ROW
     says = f"{len(parents)} jobs come before this one, and {len(children)} wait for it"
-    return (
-        f'<div class="scroll"><svg class="family" viewBox="-1 0 {width + 2} {height}" width="{width}" height="{height}" '
-        f'role="group" aria-label="{says}">{lines}{boxes}</svg></div>'
-    )
+    size = f'viewBox="-1 0 {width + 2} {height}" width="{width}" height="{height}"'
+    return f'<div class="scroll"><svg class="family" {size} role="group" aria-label="{says}">{lines}{boxes}</svg></div>'
 
 
 def _kind(each: str, job_id: str, awaited: Collection[str], dead: Collection[str]) -> str:
