@@ -15,7 +15,6 @@ __all__ = [
     "as_text",
     "count",
     "duration",
-    "escaped",
     "instant",
     "lines",
     "moment_label",
@@ -47,11 +46,6 @@ def plain(text: object, longest: int = 160) -> str:
 def showable(text: str) -> str:
     """A text without what a browser drops or obeys."""
     return _DIRECTION.sub("", _UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", text))
-
-
-def escaped(text: str) -> str:
-    """A text of JSON in which what a browser drops or obeys is written by its number: it says the same."""
-    return _DIRECTION.sub(_by_number, _UNSHOWABLE.sub(_by_number, text))
 
 
 def lines(text: object, longest: int = 100_000) -> str:
@@ -128,7 +122,3 @@ def moment_label(at: datetime, step_seconds: float, seconds: float) -> str:
     if seconds > 86_400:
         return f"{at.day} {at:%b} {at:%H:%M}"
     return f"{at:%H:%M:%S}" if step_seconds < 60 else f"{at:%H:%M}"
-
-
-def _by_number(found: re.Match[str]) -> str:
-    return found[0] if found[0] in "\n\t" else f"\\u{ord(found[0]):04x}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.drawing.formatting import escaped
 from penstock.errors import InvalidInput
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.view import View
@@ -37,7 +36,7 @@ def retry_with_arguments(view: View, job_id: str) -> Done | Shown:
 
 
 def _show(view: View, found: Any, text: str, error: InvalidInput | None) -> Shown:
-    values = {"job": found, "text": escaped(text), "error": error}
+    values = {"job": found, "text": text, "error": error}
     return Shown("job_arguments.html", f"Arguments of job {found.id}", values, 422 if error else 200, is_live=False)
 
 

@@ -30,8 +30,8 @@ def show_change(view: View) -> Shown:
 
 @jobs_change.act("/jobs/change")
 def change(view: View) -> Done:
-    """Do it, to exactly what was counted by."""
-    act, chosen, ids = _read(view.form)
+    """Do it, to exactly what was counted: the form is sent to the address that the page had."""
+    act, chosen, ids = _read(view.query)
     reason = {"reason": view.form.text("reason")} if act.has_reason else {}
     if ids:
         # What has come into another state meanwhile stays as it is.

@@ -42,11 +42,10 @@ def attempts_of(job: Any) -> list[Attempt]:
 def draw_attempts(job: Any, attempts: Sequence[Attempt], now: datetime) -> str:
     """A line from when the job was enqueued until it ended, or until now."""
     end = max(job.finished_at or now, *(each.ended_at or job.enqueued_at for each in attempts), job.enqueued_at)
-    whole = max((end - job.enqueued_at).total_seconds(), 1e-6)
+    whole: float = max((end - job.enqueued_at).total_seconds(), 1e-6)
 
     def place(at: datetime) -> float:
-        passed: float = (at - job.enqueued_at).total_seconds()
-        return min(1.0, max(0.0, passed / whole))
+        return min(1.0, max(0.0, (at - job.enqueued_at).total_seconds() / whole))
 
     drawn = ""
     for each in attempts:
