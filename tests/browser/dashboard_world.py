@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.system.facts import eventually
 
 from penstock import App
 from penstock.server import Application
@@ -49,6 +50,9 @@ class Looking:
         """A browser that has signed in with a new token."""
         secret = self.app.create_token(name, role=role, **narrowed)
         context = self.new_context()
+        # A server hears of a new token within a second.
+        bearing, asked = {"Authorization": f"Bearer {secret}"}, f"{self.url}/api/v1/jobs/0"
+        eventually(lambda: context.request.get(asked, headers=bearing).status != 401, "the token is known")
         page = self.open("/sign-in", context)
         page.get_by_label("Access token").fill(secret)
         page.get_by_role("button", name="Sign in").click()
