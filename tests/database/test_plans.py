@@ -36,6 +36,19 @@ RANGES = 200
 OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
+LARGE = (
+    "ready",
+    "job",
+    "scheduled",
+    "spent",
+    "dependency",
+    "blocked",
+    "dead",
+    "finished",
+    "failure",
+    "dedup",
+    "minute_histogram",
+)
 LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup", "cause")
 SMALL = ("job_table", "cause_tally")
 FEW_PAGES = 400
@@ -230,6 +243,7 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
     assert_cheap(connection, "ready_heads", {"partitions": partitions})
     assert_cheap(connection, "system_figures", {"most_parked": MOST_PARKED})
     assert_cheap(connection, "attention_facts", {})
+    assert_cheap(connection, "due_jobs", {"most": 2_000, "partitions": None}, pages=1_500)
     assert_cheap(connection, "search", {"text": "k77", "key": b"k77", "limit": 20, "queues": None})
     assert_cheap(connection, "jobs_set_aside", {"most_parked": MOST_PARKED})
 
@@ -399,9 +413,9 @@ def test_causes_are_read_one_by_one(backlog: Scene) -> None:
     # Some ten pages for each cause.
     assert_cheap(connection, "read_causes", {"ids": array_text(ids)}, 1_000)
     assert_cheap(connection, "read_trends", {"ids": array_text(ids)})
-    assert_cheap(connection, "names_of_causes", {"ids": array_text(ids)})
     since = datetime.now(UTC) - timedelta(hours=1)
-    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since})
+    assert_cheap(connection, "most_failed_causes", {"queue": 1, "since": since, "limit": 5})
+    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since, "ids": "{1,101}"})
     assert_cheap(connection, "look_at_dead_of_cause", {"cause": 7, "before": 2**62, "looks": 10, "partitions": None})
     with connection.transaction(force_rollback=True):
         connection.execute(
@@ -535,3 +549,33 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     owned.scene.worker = owned.worker
     owned.end(held[:1], "cancelled")
     assert_cheap(connection, "unblock", {"children": array_text(children), "after": 0, "limit": 2}, pages=most)
+
+
+def test_hot_keys_are_told_from_as_many_pages_whatever_waits(backlog: Scene) -> None:
+    connection, partitions = backlog.connection, find_queue(backlog.connection, "owned").partition_ids
+    given = {"partitions": array_text(partitions)}
+    assert_cheap(connection, "ready_in_partitions", given)
+    ((_, waiting, first, last),) = connection.execute(query("ready_in_partitions"), given).fetchall()
+    assert waiting == OWNED
+    given |= {"first": first, "last": last}
+    assert_cheap(connection, "job_pages", given, 1_000)
+    # One page in a hundred; each job that is met is looked up among what is ready.
+    for cost in costs(connection, "keys_of_some_ready", {**given, "percent": 1.0}):
+        assert all(name.startswith("job_") for name in cost.scanned), cost.scanned
+        assert sum(cost.scanned.values()) < OWNED / 4
+        assert cost.pages < 20_000
+    assert_cheap(connection, "keys_of_ready", {**given, "most": 100}, 1_000)
+    keys = [b"k%d" % n for n in range(20)]
+    assert_cheap(connection, "keys_at_work", {**given, "queue": backlog.queue.id, "keys": keys, "most": 5_000})
+
+
+def test_histograms_are_read_by_their_minute(backlog: Scene) -> None:
+    connection = backlog.connection
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "insert into penstock.minute_histogram (minute, queue_id, waits, runs, is_folded)"
+            " select now() - n * interval '1 minute', %s, array[1, 2], array[3], true"
+            " from generate_series(1, 1440) as n",
+            [backlog.queue.id],
+        )
+        assert_cheap(connection, "read_histograms", {"queue": backlog.queue.id, "minutes": 60}, 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from penstock.admin.answers import ask_everywhere, unavailable
@@ -16,8 +16,8 @@ from penstock.storage.inspect.causes import (
     DeadOfCause,
     Trend,
     failures_of_queue,
+    most_failed_causes,
     most_frequent_causes,
-    names_of_causes,
     period_of_now,
     read_causes,
     read_trends,
@@ -39,10 +39,8 @@ def causes(databases: Databases, queue: str | None, limit: int, queues: Collecti
     """
     checked_count("limit", limit, most=MOST_CAUSES)
     ids = _queue_ids(databases, queue, queues)
-    most: Counter[int] = Counter()
-    for given in ask_everywhere(databases, lambda connection: most_frequent_causes(connection, ids, limit)):
-        most.update(given)
-    chosen = [cause for cause, _ in most.most_common(limit)]
+    found = ask_everywhere(databases, lambda connection: most_frequent_causes(connection, ids, limit))
+    chosen = _most(found, limit)
     if not chosen:
         return []
 
@@ -54,10 +52,10 @@ def causes(databases: Databases, queue: str | None, limit: int, queues: Collecti
     for dead, _ in answers:
         for each in dead:
             here.setdefault(each.cause, []).append(each)
-    found = [
+    told = [
         _together(given, [trends[cause] for _, trends in answers if cause in trends]) for cause, given in here.items()
     ]
-    return sorted(found, key=lambda cause: (-cause.dead, cause.id))
+    return sorted(told, key=lambda cause: (-cause.dead, cause.id))
 
 
 def failures(databases: Databases, queue: str, minutes: int, most: int) -> FailureHistory:
@@ -67,28 +65,37 @@ def failures(databases: Databases, queue: str, minutes: int, most: int) -> Failu
     entry = databases.read(lambda connection: find_queue(connection, queue))
     last = databases.read(period_of_now)
     began_at = [last - PERIOD * ago for ago in reversed(range(-(-minutes // 5)))]
-    answers = ask_everywhere(databases, lambda connection: failures_of_queue(connection, entry.id, began_at[0]))
+    since = began_at[0]
+    found = list(ask_everywhere(databases, lambda connection: most_failed_causes(connection, entry.id, since, most)))
+    named = {each.cause: each for given in found for each in given}
+    chosen = _most(({each.cause: each.failed for each in given} for given in found), most)
+    answers = ask_everywhere(databases, lambda connection: failures_of_queue(connection, entry.id, since, chosen))
     counted: Counter[tuple[int, datetime]] = Counter()
-    for given in answers:
-        counted.update(given)
-    totals: Counter[int] = Counter()
-    for (cause, _), failed in counted.items():
-        totals[cause] += failed if cause else 0
-    chosen = [cause for cause, failed in totals.most_common(most) if failed]
-    names: dict[int, tuple[str, str]] = {}
-    for known in ask_everywhere(databases, lambda connection: names_of_causes(connection, chosen)):
-        names.update(known)
-    told = {cause: names[cause] for cause in chosen if cause in names}
+    for failed in answers:
+        counted.update(failed)
     return FailureHistory(
         queue=entry.name,
         began_at=began_at,
         causes=[
-            FailuresOfCause(id=cause_id(cause), task=task, shape=shape, failed=_series(counted, [cause], began_at))
-            for cause, (task, shape) in told.items()
+            FailuresOfCause(
+                id=cause_id(cause),
+                task=named[cause].task,
+                shape=named[cause].shape,
+                failed=[counted[cause, began] for began in began_at],
+            )
+            for cause in chosen
         ],
-        others=_series(counted, {cause for cause, _ in counted}.difference(told), began_at),
+        others=[counted[0, began] for began in began_at],
         unavailable=unavailable(answers),
     )
+
+
+def _most(counted: Iterable[Mapping[int, int]], limit: int) -> list[int]:
+    """The causes that have most on all shards together."""
+    together: Counter[int] = Counter()
+    for given in counted:
+        together.update(given)
+    return sorted(together, key=lambda cause: (-together[cause], cause))[:limit]
 
 
 def _queue_ids(databases: Databases, queue: str | None, queues: Collection[str] | None) -> list[int] | None:
@@ -117,7 +124,3 @@ def _together(here: Sequence[DeadOfCause], trends: Iterable[Trend]) -> Cause:
         last_hour=[sum(each) for each in zip(*(trend.last_hour for trend in counted), strict=True)],
         last_day=[sum(each) for each in zip(*(trend.last_day for trend in counted), strict=True)],
     )
-
-
-def _series(counted: Counter[tuple[int, datetime]], causes: Collection[int], began_at: Sequence[datetime]) -> list[int]:
-    return [sum(counted[cause, began] for cause in causes) for began in began_at]

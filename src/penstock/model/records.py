@@ -30,7 +30,7 @@ from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
 from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 
 __all__ = ["Base64", "record", "record_type"]
 
@@ -173,8 +173,10 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (FailuresOfCause, "shape"): _Form(str | None),
     (Edit, "args"): _ARGS,
     (DeadLetter, "job_id"): _ID,
+    (RunningJob, "id"): _ID,
     (WorkerInfo, "id"): _ID,
     (Cron, "args"): _ARGS,
+    (Cron, "last_job_id"): _Form(str | None, _make_if_any(str)),
     (BlockedKey, "job_id"): _ID,
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.model import BlockedKey, History, Stats
+from penstock.admin.hot_keys import MOST_HOT_KEYS
+from penstock.model import BlockedKey, History, HotKeys, Stats
 from penstock.server.call import Call
 from penstock.server.job_acts import Counted
-from penstock.server.narrowing import refuse_tenant
+from penstock.server.narrowing import queue_for, refuse_tenant
 from penstock.server.operation import Answer, Operations
 from penstock.server.values import given_fields
 
@@ -59,6 +60,13 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
     minutes: Annotated[int, Meta(ge=1, le=1_440)] = 60
 
 
+class HistoriesQuery(Struct, frozen=True, kw_only=True):
+    """Of how many minutes, and of which queues; `queue` may be given several times."""
+
+    minutes: Annotated[int, Meta(ge=1, le=60)] = 30
+    queue: Annotated[list[str], Meta(max_length=MOST_LISTED)] = []
+
+
 class NamesQuery(Struct, frozen=True, kw_only=True):
     """A part of a list that is in order of name."""
 
@@ -72,12 +80,25 @@ class LimitQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
 
+class HotKeysQuery(Struct, frozen=True, kw_only=True):
+    """How many keys at most."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_HOT_KEYS)] = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """Queues with their figures, by name. Give `next` as `after` for those that come then."""
 
     queues: list[Stats]
     next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """Queues with their minutes."""
+
+    histories: list[History]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +154,23 @@ def read_history(call: Call, queue: str, query: HistoryQuery) -> History:
     return call.app.history(queue, query.minutes)
 
 
+@queues.add("GET", "/history", may="read", is_narrowed=True)
+def list_histories(call: Call, query: HistoriesQuery) -> Histories:
+    """The figures of every queue minute by minute, or of each `queue` that is given."""
+    refuse_tenant(call.caller)
+    names = frozenset(query.queue) or None
+    if call.caller.queues is not None:
+        names = call.caller.queues if names is None else frozenset(queue_for(call.caller, name) for name in names)
+    return Histories(call.app.histories(query.minutes, names))
+
+
 @queues.add("GET", "/queues/{queue}/blocked-keys", may="read")
 def list_blocked_keys(call: Call, queue: str, query: LimitQuery) -> BlockedKeys:
     """The keys of a queue that wait for the retry of one of their jobs, or for a person."""
     return BlockedKeys(call.app.blocked_keys(queue)[: query.limit], call.unavailable())
+
+
+@queues.add("GET", "/queues/{queue}/hot-keys", may="read")
+def list_hot_keys(call: Call, queue: str, query: HotKeysQuery) -> HotKeys:
+    """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+    return call.app.hot_keys(queue, query.limit)

@@ -75,7 +75,7 @@ def test_how_long_jobs_waited_and_ran_is_told_minute_by_minute(world: World) -> 
     async def scenario() -> None:
         async with world.server() as server:
             client = await world.join(server, MAIL | {"orders": {"ship": {}}}, concurrency=10)
-            given = []
+            given: list[GivenJob] = []
             while len(given) < 5:
                 given += (await client.poll(server, want=10, wait=5)).jobs
             sent = [job for job in given if job.queue == "mail"]
@@ -377,9 +377,12 @@ def test_a_worker_that_is_asked_to_stop_hears_it(world: World) -> None:
             await client.poll(server, want=1)
             waiting = asyncio.create_task(client.poll(server, want=1, wait=30))
             await soon(lambda: is_slept_on(world), "the server asks to be woken")
-            await server.ask_to_stop(client.worker)
+            (known,) = [each for each in world.app.workers() if each.is_remote]
+            assert (str(known.id), known.is_stopping, known.running) == (client.worker, False, 1)
+            await asyncio.to_thread(world.app.stop_worker, client.worker)
             assert (await waiting).stop
             assert (await client.renew(server)).stop
+            assert world.app.worker(client.worker).is_stopping
 
     run(scenario())
 

@@ -16,10 +16,11 @@ from penstock.storage.upkeep.sweep import fold_causes_if_long
 
 __all__ = [
     "DeadOfCause",
+    "FailedOfCause",
     "Trend",
     "failures_of_queue",
+    "most_failed_causes",
     "most_frequent_causes",
-    "names_of_causes",
     "period_of_now",
     "read_causes",
     "read_trends",
@@ -39,6 +40,15 @@ class DeadOfCause(NamedTuple):
     first_at: datetime
     last_at: datetime
     job_id: int
+
+
+class FailedOfCause(NamedTuple):
+    """How many attempts failed of a cause on one database."""
+
+    cause: int
+    failed: int
+    task: str
+    shape: str
 
 
 class Trend(NamedTuple):
@@ -72,12 +82,13 @@ def read_causes(connection: Connection, causes: Iterable[int]) -> list[DeadOfCau
 def read_trends(connection: Connection, causes: Iterable[int]) -> dict[int, Trend]:
     """How often attempts failed of these causes; those of which none did are left out."""
     trends: dict[int, Trend] = {}
-    for cause, step, ago, failed in connection.execute(query("read_trends"), {"ids": array_text(causes)}):
+    for cause, hours, periods, failed in connection.execute(query("read_trends"), {"ids": array_text(causes)}):
         trend = trends.setdefault(cause, Trend.empty())
-        counts = trend.last_day if step == "hour" else trend.last_hour
-        # A clock that was put back has noted what is to come.
-        if 0 <= ago < len(counts):
-            counts[-1 - ago] += failed
+        # A clock that was put back finds what it has noted of a time to come.
+        if 0 <= hours < HOURS:
+            trend.last_day[-1 - hours] += failed
+        if periods is not None and periods >= 0:
+            trend.last_hour[-1 - periods] += failed
     return trends
 
 
@@ -89,14 +100,17 @@ def period_of_now(connection: Connection) -> datetime:
     return began_at
 
 
-def failures_of_queue(connection: Connection, queue: int, since: datetime) -> dict[tuple[int, datetime], int]:
-    """How many attempts of a queue failed, by cause and five minutes; 0 stands for all that are not told apart."""
+def most_failed_causes(connection: Connection, queue: int, since: datetime, limit: int) -> list[FailedOfCause]:
+    """The causes of which most attempts of a queue failed since an instant."""
     fold_causes_if_long(connection)
-    rows = connection.execute(query("failures_of_queue"), {"queue": queue, "since": since})
+    asked = {"queue": queue, "since": since, "limit": limit}
+    return [FailedOfCause._make(row) for row in connection.execute(query("most_failed_causes"), asked)]
+
+
+def failures_of_queue(
+    connection: Connection, queue: int, since: datetime, causes: Iterable[int]
+) -> dict[tuple[int, datetime], int]:
+    """How many attempts of a queue failed, by cause and five minutes; of all other causes together with 0 as theirs."""
+    asked = {"queue": queue, "since": since, "ids": array_text(causes)}
+    rows = connection.execute(query("failures_of_queue"), asked)
     return {(cause, began_at): failed for cause, began_at, failed in rows}
-
-
-def names_of_causes(connection: Connection, causes: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """The task and the shape of those of these causes that are known here."""
-    rows = connection.execute(query("names_of_causes"), {"ids": array_text(causes)})
-    return {cause: (task, shape) for cause, task, shape in rows}

@@ -52,8 +52,8 @@ select g.id, q.name, coalesce(c.task, n.task), coalesce(c.shape, n.shape),
        select failed_at, job_id from @schema@.dead where cause = g.id order by failed_at desc, job_id desc limit 1) as last
 
 -- name: read_trends
--- How many attempts failed of causes in the last day: by hours ago, and those of the last hour also by five minutes ago;
--- `step` tells which. Locks: none. Index: cause_period_of_cause.
+-- How many attempts failed of causes in the last day, by hours ago; those of the last hour by five minutes ago, too. Locks:
+-- none. Index: cause_period_of_cause.
 with counted as (
     select cause, began_at, failed from @schema@.cause_period
      where cause = any (%(ids)s::bigint[]) and began_at > @schema@.period_of(now()) - interval '1 day'
@@ -61,28 +61,39 @@ with counted as (
     select cause, @schema@.period_of(at), failed from @schema@.cause_tally
      where cause = any (%(ids)s::bigint[]) and failed > 0
 ), aged as (
-    select cause, failed, (extract(epoch from @schema@.period_of(now()) - began_at) / 300)::int as ago from counted
+    select cause, failed, (date_part('epoch', p.began_at - c.began_at) / 300)::int as ago
+      from counted as c cross join (select @schema@.period_of(now()) as began_at) as p
 )
-select cause, 'hour' as step, ago / 12 as ago, sum(failed)::bigint from aged group by 1, 3
-union all
-select cause, 'period', ago, sum(failed)::bigint from aged where ago < 12 group by 1, 3
+select cause, ago / 12 as hours, case when ago < 12 then ago end as periods, sum(failed)::bigint from aged group by 1, 2, 3
 
 -- name: period_of_now
 -- The five minutes that it is. Locks: none.
 select @schema@.period_of(now())
 
+-- name: most_failed_causes
+-- The causes of which most attempts of a queue failed since an instant, but for those that are not told apart. Locks: none.
+-- Index: the primary keys.
+with counted as (
+    select cause, sum(failed)::bigint as failed from (
+        select cause, failed from @schema@.cause_period where queue_id = %(queue)s and began_at >= %(since)s and cause <> 0
+        union all
+        select cause, failed from @schema@.cause_tally
+         where queue_id = %(queue)s and failed > 0 and @schema@.period_of(at) >= %(since)s) as each
+     group by cause order by failed desc, cause limit %(limit)s
+)
+select m.cause, m.failed, n.task, n.shape
+  from counted as m
+ cross join lateral (
+       select task, shape from @schema@.cause where id = m.cause
+       union all
+       select task, shape from @schema@.cause_tally where cause = m.cause and shape is not null limit 1) as n
+
 -- name: failures_of_queue
--- How many attempts of a queue failed of each cause in each five minutes since an instant; those of causes that are not told
--- apart have 0 as theirs. Locks: none. Index: the primary key.
-select cause, began_at, sum(failed)::bigint from (
+-- How many attempts of a queue failed in each five minutes since an instant, of some causes, and with 0 as the cause of all
+-- others. Locks: none. Index: the primary key.
+select case when cause = any (%(ids)s::bigint[]) then cause else 0 end as cause, began_at, sum(failed)::bigint from (
     select cause, began_at, failed from @schema@.cause_period where queue_id = %(queue)s and began_at >= %(since)s
     union all
     select cause, @schema@.period_of(at), failed from @schema@.cause_tally
      where queue_id = %(queue)s and failed > 0 and @schema@.period_of(at) >= %(since)s) as counted
- group by cause, began_at
-
--- name: names_of_causes
--- The task and the shape of causes. Locks: none. Index: the primary key.
-select id, task, shape from @schema@.cause where id = any (%(ids)s::bigint[])
-union
-select cause, task, shape from @schema@.cause_tally where cause = any (%(ids)s::bigint[]) and shape is not null
+ group by 1, 2
