@@ -9,7 +9,7 @@ from penstock import App, Context
 
 __all__ = ["HOSTILE", "MailShop"]
 
-HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;\u202egnp\x7f\x1b[31mשלום"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;\u202egnp\x7f\x1b[31m\u05e9\u05dc\u05d5\u05dd"
 
 
 class MailShop:

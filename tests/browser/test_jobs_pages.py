@@ -1,4 +1,4 @@
-"""Lists of jobs in a real browser: any filters together, page by page, and acts on those ticked or on all that match."""
+"""Lists of jobs in a real browser: any filters together, page by page; acts on those ticked or on all that match."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A page or an act as it is written down: `@pages.show("/queues/{queue}")`, `@pages.act("/queues/{queue}/pause")`.
 
-A function that shows is given a view and what stands in the path, and returns a `Shown`, or an `Elsewhere` where another
-page is meant. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
+A function that shows is given a view and what stands in the path, and returns a `Shown`, or where another page is meant
+an `Elsewhere`. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
 `Shown`, where the form has to be filled in again.
 """
 

@@ -41,7 +41,9 @@ def attempts_of(job: Any) -> list[Attempt]:
 
 def draw_attempts(job: Any, attempts: Sequence[Attempt], now: datetime) -> str:
     """A line from when the job was enqueued until it ended, or until now."""
-    end = max(job.finished_at or now, *(each.ended_at or job.enqueued_at for each in attempts), job.enqueued_at)
+    end: datetime = max(
+        job.finished_at or now, *(each.ended_at or job.enqueued_at for each in attempts), job.enqueued_at
+    )
     whole: float = max((end - job.enqueued_at).total_seconds(), 1e-6)
 
     def place(at: datetime) -> float:
