@@ -1,6 +1,13 @@
 """All pages, each subject in a file.
 
-overview     what needs attention, and every queue in a line
+overview        what needs attention, and every queue in a line
+jobs            jobs by any filters, page by page
+chosen_jobs     those filters, and what may be done to all that match
+jobs_change     that is done, after a count
+job             one job
+job_arguments   a dead letter is retried with other arguments
+dead_letters    dead letters by cause
+search          what was typed into the box
 """
 
 from penstock.server.dashboard.entry import Entry
