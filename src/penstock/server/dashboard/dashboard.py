@@ -21,7 +21,7 @@ from penstock.server.call import Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
-from penstock.server.dashboard.entry import Done, Entry, Shown
+from penstock.server.dashboard.entry import Done, Elsewhere, Entry, Shown
 from penstock.server.dashboard.forms import read_form
 from penstock.server.dashboard.live import LivePages, OpenPage, PageStream
 from penstock.server.dashboard.live import Scope as PageScope
@@ -134,6 +134,8 @@ class Dashboard:
         path = "/" + "/".join(part.decode("ascii", errors="replace") for part in parts)
         view = self._view(caller, root, path.rstrip("/") or "/", query, form, csrf)
         result = await self._carry_out(view, sought.entry, sought.named)
+        if isinstance(result, Elsewhere):
+            return RedirectResponse(result.to, 303, HEADERS)
         if isinstance(result, Done):
             done = RedirectResponse(result.to, 303, HEADERS)
             keep_said(done, result.said, scope, headers)
@@ -145,8 +147,8 @@ class Dashboard:
             keep_said(response, "", scope, headers)
         return response
 
-    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Shown | Done:
-        def call() -> Shown | Done:
+    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Shown | Elsewhere | Done:
+        def call() -> Shown | Elsewhere | Done:
             return entry.function(view, **named)
 
         with acting_as(Actor(view.caller.name, "http", view.caller.address)):
@@ -247,7 +249,7 @@ class Dashboard:
         # Forms of an open page are left as they are, so their word is not needed here.
         view = View(api, caller, page.root, page.path, page.given, Given([]), "", system.now())
         shown = sought.entry.function(view, **sought.named)
-        if isinstance(shown, Done):
+        if not isinstance(shown, Shown):
             raise ProblemError("not-found", "there is no such page")
         return draw(shown.template, **shown.values, view=view, title=shown.title, layout="fragment.html")
 

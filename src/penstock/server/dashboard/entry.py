@@ -1,8 +1,8 @@
 """A page or an act as it is written down: `@pages.show("/queues/{queue}")`, `@pages.act("/queues/{queue}/pause")`.
 
-A function that shows is given a view and what stands in the path, and returns a `Shown`. One that acts is given a view
-whose form was checked, and returns where to go on and what was done; or a `Shown`, where the form has to be filled in
-again.
+A function that shows is given a view and what stands in the path, and returns a `Shown`, or where another page is meant
+an `Elsewhere`. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
+`Shown`, where the form has to be filled in again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Done", "Entry", "Pages", "Shown"]
+__all__ = ["Done", "Elsewhere", "Entry", "Pages", "Shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,13 @@ class Shown:
     status: int = 200
     # Whether an open page is drawn again as things change; not one with a form to fill in.
     is_live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is asked for is another page."""
+
+    to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Entry:
 
     method: str
     path: str
-    function: Callable[..., Shown | Done]
+    function: Callable[..., Shown | Elsewhere | Done]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -51,7 +58,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(self, path: str) -> Callable[[Callable[..., Shown]], Callable[..., Shown]]:
+    def show(self, path: str) -> Callable[[Callable[..., Shown | Elsewhere]], Callable[..., Shown | Elsewhere]]:
         """A page that is looked at."""
         return self._add("GET", path)
 
