@@ -89,7 +89,7 @@ APP = {
     "create_token": "name * role queues= tenant= expires= hides_args=",
     "revoke_token": "name",
     "tokens": "",
-    "audit": "limit= before= * actor= act= target=",
+    "audit": "limit= before= * actor= act= target= since=",
     "add_shard": "url",
     "drain_shard": "shard",
     "migrate": "",
