@@ -151,7 +151,7 @@ class Runs:
 
 def show_figures(figures: Any, advice: str) -> None:
     """The report in short."""
-    from penstock.spark.reporting.formatting import as_text, duration, rate
+    from penstock.drawing.formatting import as_text, duration, rate
     from penstock.spark.reporting.key_time import STATED_TURN_SECONDS, KeyTime
 
     hot = figures.keys[0].hottest[0]

@@ -155,7 +155,7 @@ def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> 
     assert client.refused("GET", "audit?since=yesterday")["field"] == "since"
 
 
-def told_of(shop: Shop, limit: int, **filters: str) -> Any:
+def told_of(shop: Shop, limit: int, **filters: Any) -> Any:
     return told(shop.app.audit(limit, **filters))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Done", "Entry", "Pages", "Shown"]
+__all__ = ["Done", "Entry", "Framed", "Pages", "Shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,13 @@ class Shown:
     status: int = 200
     # Whether an open page is drawn again as things change; not one with a form to fill in.
     is_live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """A whole page that was made elsewhere, to stand in a frame: nothing in it runs or loads anything."""
+
+    html: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class Entry:
 
     method: str
     path: str
-    function: Callable[..., Shown | Done]
+    function: Callable[..., Shown | Framed | Done]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -51,7 +58,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(self, path: str) -> Callable[[Callable[..., Shown]], Callable[..., Shown]]:
+    def show(self, path: str) -> Callable[[Callable[..., Shown | Framed]], Callable[..., Shown | Framed]]:
         """A page that is looked at."""
         return self._add("GET", path)
 

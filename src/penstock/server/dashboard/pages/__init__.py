@@ -1,10 +1,18 @@
 """All pages, each subject in a file."""
 
 from penstock.server.dashboard.entry import Entry
+from penstock.server.dashboard.pages.audit import audit
+from penstock.server.dashboard.pages.history import history
+from penstock.server.dashboard.pages.loads import loads
 from penstock.server.dashboard.pages.overview import overview
+from penstock.server.dashboard.pages.shards import shards
 
 __all__ = ["PAGES"]
 
 PAGES: list[Entry] = [
     *overview,
+    *loads,
+    *shards,
+    *audit,
+    *history,
 ]
