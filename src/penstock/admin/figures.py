@@ -49,9 +49,8 @@ def history(databases: Databases, queue: str, minutes: int) -> History:
     """A queue's figures minute by minute."""
     checked_count("minutes", minutes, most=MOST_MINUTES)
     entry = databases.read(lambda connection: find_queue(connection, queue))
-    answers = ask_everywhere(databases, lambda c: read_minutes(c, entry.partition_ids, minutes))
-    noted = add_up(minute for given in answers for minute in given)
-    return History(queue=entry.name, minutes=noted, unavailable=unavailable(answers))
+    answers = ask_everywhere(databases, lambda c: read_minutes(c, entry.id, entry.partition_ids, minutes))
+    return History(queue=entry.name, minutes=add_up(answers), unavailable=unavailable(answers))
 
 
 def workers(databases: Databases) -> list[WorkerInfo]:

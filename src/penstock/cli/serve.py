@@ -16,8 +16,8 @@ from penstock.cli.dashboard_options import (
     report_file,
     trusted_proxy,
 )
-from penstock.cli.shared_options import LogJson, LogLevel, Url
-from penstock.cli.terminal import say
+from penstock.cli.shared_options import AsJson, LogJson, LogLevel, Url
+from penstock.cli.terminal import say, show_json
 from penstock.cli.work import begin_log
 from penstock.model.checks import checked_count
 
@@ -49,6 +49,7 @@ def serve(
     report: Report = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Serve the HTTP API, for programs in any language, and the dashboard, for people."""
     checked_count("workers", workers, most=MOST_PROCESSES)
@@ -67,9 +68,17 @@ def serve(
         ensure_answering(app, creates=True)
         listener = bind(host, port) if descriptor is None else take_over(descriptor)
         if descriptor is None:
-            say(f"{address_of(listener).url}/api/v1/openapi.json")
+            _tell(address_of(listener).url, as_json)
         if workers > 1 and descriptor is None:
             run_processes(workers, listener, sys.argv[1:])
         else:
             is_local = address_of(listener).is_loopback and not require_token
             serve(Application(app, is_local=is_local, trusted_proxy=proxy, report=file), listener)
+
+
+def _tell(url: str, as_json: bool) -> None:
+    if as_json:
+        show_json({"dashboard": f"{url}/", "openapi": f"{url}/api/v1/openapi.json"})
+    else:
+        say(f"{url}/ is the dashboard")
+        say(f"{url}/api/v1/openapi.json describes the HTTP API", "dim")

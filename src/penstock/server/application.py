@@ -65,7 +65,7 @@ class Application:
         self._standing = StandingCalls(self._admit)
         self._outside = Outside(app)
         self._router = Router(OPERATIONS)
-        self._dashboard = Dashboard(self.services, self._guard, self._router, trusted_proxy, report)
+        self._dashboard = Dashboard(self.services, self._guard, self._router, self._rates, trusted_proxy, report)
         self._document: tuple[str, bytes] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

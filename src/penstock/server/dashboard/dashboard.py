@@ -17,6 +17,7 @@ from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.server.body import ClientGone
 from penstock.server.call import Services
+from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
 from penstock.server.dashboard.entry import Done, Entry, Framed, Shown
@@ -42,7 +43,7 @@ from penstock.server.operation import EVENTS
 from penstock.server.problem import ProblemError, problem_of
 from penstock.server.router import Router
 from penstock.server.standing_calls import StandingCalls
-from penstock.server.threads import CallThreads
+from penstock.server.threads import DRAWING, CallThreads
 
 __all__ = ["Dashboard"]
 
@@ -81,6 +82,7 @@ class Dashboard:
         services: Services,
         guard: Guard,
         router: Router[Any],
+        rates: CallRates,
         proxy: TrustedProxy | None = None,
         report: ReportFile | None = None,
     ) -> None:
@@ -88,8 +90,9 @@ class Dashboard:
         self._session = Session(guard, proxy)
         self._operations = router
         self._report = report
+        self._rates = rates
         self._pages: Router[Entry] = Router(PAGES)
-        self._threads = CallThreads("penstock-page", PAGE_THREADS)
+        self._threads = CallThreads(DRAWING, PAGE_THREADS)
         self._live = LivePages(self._draw_again, self._threads.run, services.stopping)
         self._standing = StandingCalls(self._admit)
         # The server's, known with the first request.
@@ -136,6 +139,7 @@ class Dashboard:
         if parts == SIGN_OUT:
             return await self._sign_out(scope, receive, headers, root)
         caller = await self._admit(scope, headers)
+        self._rates.count(caller)
         if parts == LIVE:
             return self._follow(scope, headers, caller, query, root)
         sought = self._pages.find(method, parts)

@@ -10,3 +10,9 @@ select m.minute, sum(m.waiting)::bigint, sum(m.running)::bigint, sum(m.scheduled
   left join @schema@.minute as b on b.minute = m.previous and b.partition_id = m.partition_id
  where m.minute > now() - make_interval(mins => %(minutes)s) and m.partition_id = any (%(partitions)s::int[])
  group by m.minute order by m.minute
+
+-- name: read_histograms
+-- How many jobs of a queue waited and ran for how long in each of the last minutes, several rows of a minute that has not been
+-- added up. Locks: none. Index: minute_histogram_by_minute.
+select minute, waits, runs from @schema@.minute_histogram
+ where minute > now() - make_interval(mins => %(minutes)s) and queue_id = %(queue)s
