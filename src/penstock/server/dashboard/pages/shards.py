@@ -37,7 +37,7 @@ def ask_to_drain(view: View, shard: str) -> Shown:
     others = sum(each.state == "active" for each in every) - (found.state == "active")
     sentences = [
         f"{_of(found.partitions, 'partition')} with {_of(found.queued, 'ready job')} and "
-        f"{_of(found.running, 'running job')} move to the other {_of(others, 'shard')}, while all of it is used: "
+        f"{_of(found.running, 'running job')} move to {_others(others)}, while all of it is used: "
         "nothing stops, and order per key is kept.",
         "What runs ends there; what waits is carried over, with halted keys, idempotency keys and schedules. Then the "
         "database may be taken away, and with it the history of the jobs that ended there.",
@@ -57,6 +57,10 @@ def drain_shard(view: View, shard: str) -> Done:
         else f"Shard {shard} is being drained: {count(left)} things are left."
     )
     return Done(view.url("shards"), said)
+
+
+def _others(number: int) -> str:
+    return "the other shard" if number == 1 else f"the {count(number)} other shards"
 
 
 def _of(number: int, what: str) -> str:
