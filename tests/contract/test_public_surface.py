@@ -54,6 +54,8 @@ APP = {
     "astats": "queue",
     "queues": "names=",
     "aqueues": "names=",
+    "histories": "minutes= names=",
+    "ahistories": "minutes= names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
     "attention": "queues=",

@@ -101,6 +101,8 @@ QUESTIONS: dict[str, Call] = {
     "App.job_page": lambda s: s.app.job_page(queue=s.queue),
     "App.ajob_page": lambda s: run(s.app.ajob_page(queue=s.queue)),
     "App.history": lambda s: s.app.history(s.queue),
+    "App.histories": lambda s: s.app.histories(),
+    "App.ahistories": lambda s: run(s.app.ahistories()),
     "App.ahistory": lambda s: run(s.app.ahistory(s.queue)),
     "App.children": lambda s: s.app.children(s.job),
     "App.tokens": lambda s: s.app.tokens(),

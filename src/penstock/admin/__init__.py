@@ -43,7 +43,17 @@ from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats, workers
+from penstock.admin.figures import (
+    all_stats,
+    answers,
+    histories,
+    history,
+    queue_names,
+    shards,
+    silent_shard,
+    stats,
+    workers,
+)
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
@@ -76,6 +86,7 @@ __all__ = [
     "explain",
     "grant",
     "has_cron",
+    "histories",
     "history",
     "job",
     "job_page",

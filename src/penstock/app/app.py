@@ -360,6 +360,11 @@ class App:
         return admin.history(self.databases, name_of(queue), minutes)
 
     @question
+    def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """The figures of every queue minute by minute, or of those that are named: one question for all of them."""
+        return admin.histories(self.databases, minutes, names)
+
+    @question
     def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
         """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
         scope = scope_of(queues, None)
@@ -743,6 +748,10 @@ class App:
     async def ahistory(self, queue: str | Queue, minutes: int = 60) -> History:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
+
+    async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """`histories` for coroutines."""
+        return await call_in_thread(lambda: self.histories(minutes, names), self.request_timeout)
 
     async def aloads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
         """`loads` for coroutines."""

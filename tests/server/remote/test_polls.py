@@ -75,7 +75,7 @@ def test_how_long_jobs_waited_and_ran_is_told_minute_by_minute(world: World) -> 
     async def scenario() -> None:
         async with world.server() as server:
             client = await world.join(server, MAIL | {"orders": {"ship": {}}}, concurrency=10)
-            given = []
+            given: list[GivenJob] = []
             while len(given) < 5:
                 given += (await client.poll(server, want=10, wait=5)).jobs
             sent = [job for job in given if job.queue == "mail"]

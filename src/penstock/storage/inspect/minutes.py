@@ -1,10 +1,11 @@
-"""The figures that were noted minute by minute: the short history of a queue."""
+"""The figures that were noted minute by minute: the short history of queues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from penstock.model.history import Minute, Percentiles
@@ -22,19 +23,29 @@ _GREATEST = ("oldest_wait_seconds", "seconds")
 
 
 class NotedMinutes(NamedTuple):
-    """What one database noted: the figures of each minute; of waits and run times histograms, several of a minute."""
+    """What one database noted of a queue: the figures of each minute; of waits and run times histograms, several of a
+    minute.
+    """
 
     minutes: list[Minute]
     histograms: list[tuple[datetime, list[int], list[int]]]
 
 
-def read_minutes(connection: Connection, queue_id: int, partitions: Iterable[int], minutes: int) -> NotedMinutes:
-    """What this database noted of these partitions of a queue together, in the last so many minutes."""
-    asked = {"partitions": array_text(partitions), "queue": queue_id, "minutes": minutes}
-    rows = connection.execute(query("read_minutes"), asked).fetchall()
-    histograms = connection.execute(query("read_histograms"), asked).fetchall()
-    noted = [Minute(**dict(zip(_NAMES, row, strict=True))) for row in rows]
-    return NotedMinutes(noted, [(at, waits, runs) for at, waits, runs in histograms])
+def read_minutes(
+    connection: Connection, partitions: Mapping[int, Iterable[int]], minutes: int
+) -> dict[int, NotedMinutes]:
+    """What this database noted of queues, each given by its id with its partitions, in the last so many minutes."""
+    asked = {
+        "partitions": array_text(chain.from_iterable(partitions.values())),
+        "queues": array_text(partitions),
+        "minutes": minutes,
+    }
+    found = {queue_id: NotedMinutes([], []) for queue_id in partitions}
+    for queue_id, *row in connection.execute(query("read_minutes"), asked):
+        found[queue_id].minutes.append(Minute(**dict(zip(_NAMES, row, strict=True))))
+    for queue_id, at, waits, runs in connection.execute(query("read_histograms"), asked):
+        found[queue_id].histograms.append((at, waits, runs))
+    return found
 
 
 def add_up(noted: Iterable[NotedMinutes]) -> list[Minute]:
