@@ -96,6 +96,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.BlockedKey,
             penstock.Attention,
             penstock.SearchHit,
+            penstock.RunningJob,
             penstock.Resize,
             penstock.Drain,
             penstock.DrainRest,

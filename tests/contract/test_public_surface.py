@@ -18,7 +18,7 @@ NAMES = {
     "Edit", "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
     "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
-    "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
     "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
@@ -62,8 +62,11 @@ APP = {
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",
     "asearch": "text limit= * queues= tenant=",
-    "workers": "",
-    "aworkers": "",
+    "workers": "* jobs=",
+    "aworkers": "* jobs=",
+    "worker": "worker_id",
+    "aworker": "worker_id",
+    "stop_worker": "worker_id",
     "job": "job_id * queues= tenant=",
     "ajob": "job_id * queues= tenant=",
     "children": "job_id * queues= tenant=",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookies import Morsel, SimpleCookie
 from typing import Any
@@ -81,14 +81,15 @@ def test_a_token_signs_in_and_what_was_asked_for_is_shown(app: App, client: http
 
 @pytest.mark.parametrize("which", ["wrong", "no token", "expired", "revoked", "produce", "work"])
 def test_who_may_not_look_is_told_so_and_gets_no_cookie(app: App, client: httpx.Client, which: str) -> None:
-    token = {
+    made: dict[str, Callable[[], str]] = {
         "wrong": lambda: "penstock_" + "x" * 43,
         "no token": lambda: "\N{SNOWMAN}'; --",
         "expired": lambda: app.create_token("late", role="admin", expires=0.001),
         "revoked": lambda: app.create_token("gone", role="admin"),
         "produce": lambda: app.create_token("shop", role="produce"),
         "work": lambda: app.create_token("hand", role="work"),
-    }[which]()
+    }
+    token = made[which]()
     if which == "revoked":
         app.revoke_token("gone")
     answer = sign_in(client, token)

@@ -126,13 +126,24 @@ def test_a_worker_is_told_while_it_runs(shop: Shop, client: Client) -> None:
 
     @shop.app.queue("looks").task
     def look() -> None:
-        seen.append((client.get("workers"), told(shop.app.workers())))
+        (worker,) = shop.app.workers()
+        seen.append((client.get("workers"), client.get("workers?jobs=3"), client.get(f"workers/{worker.id}")))
+        seen.append(client.post(f"workers/{worker.id}/stop"))
 
-    look.enqueue()
-    shop.app.work(until_idle=True, queues=["looks"])
-    ((answer, workers),) = seen
-    (worker,) = answer["workers"]
-    assert (answer["count"], worker["id"], worker["queues"]) == (1, workers[0]["id"], ["looks"])
+    id_ = look.enqueue()
+    # It ends, for it was asked to.
+    shop.app.work(queues=["looks"])
+    (answer, fuller, worker), stopped = seen
+    assert (answer["count"], answer["workers"][0]["id"]) == (1, worker["id"])
+    assert (worker["queues"], worker["tasks"]) == (["looks"], {"looks": ["look"]})
+    assert (answer["workers"][0]["jobs"], fuller["workers"][0]["jobs"]) == ([], worker["jobs"])
+    (job,) = worker["jobs"]
+    assert (job["id"], job["queue"], job["task"], job["attempt"]) == (str(id_), "looks", "look", 1)
+    assert (worker["is_stopping"], stopped["is_stopping"], stopped["id"]) == (False, True, worker["id"])
+    assert client.refused("GET", f"workers/{worker['id']}")["code"] == "not-found"
+    assert client.refused("POST", f"workers/{worker['id']}/stop")["code"] == "not-found"
+    assert client.refused("GET", "workers/x")["field"] == "worker_id"
+    assert client.refused("GET", "workers?jobs=101")["field"] == "jobs"
 
 
 def test_what_needs_attention_is_told_with_ids_as_text(shop: Shop, client: Client, database_url: str) -> None:

@@ -12,7 +12,8 @@ deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
-figures       stats of queues, their minutes, the workers, the shards
+figures       stats of queues, their minutes, the shards
+workers       the workers, what each runs, and to stop one
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 roles         what other database roles may do
@@ -43,17 +44,7 @@ from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
-from penstock.admin.figures import (
-    all_stats,
-    answers,
-    histories,
-    history,
-    queue_names,
-    shards,
-    silent_shard,
-    stats,
-    workers,
-)
+from penstock.admin.figures import all_stats, answers, histories, history, queue_names, shards, silent_shard, stats
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
@@ -62,6 +53,7 @@ from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
 from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
 from penstock.admin.watching import DeadLetters, DeadLettersSeen, dead_letters, ended_jobs
+from penstock.admin.workers import stop_worker, worker, workers
 
 __all__ = [
     "CronDefinition",
@@ -115,7 +107,9 @@ __all__ = [
     "shards",
     "silent_shard",
     "stats",
+    "stop_worker",
     "tokens",
+    "worker",
     "workers",
     "write_cron",
 ]

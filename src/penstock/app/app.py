@@ -383,9 +383,14 @@ class App:
         return admin.search(self.databases, text, limit, scope_of(queues, tenant))
 
     @question
-    def workers(self) -> list[WorkerInfo]:
-        """Every worker that has not been declared dead."""
-        return admin.workers(self.databases)
+    def workers(self, *, jobs: int = 0) -> list[WorkerInfo]:
+        """Every worker that has not been declared dead, with so many of the jobs that it runs."""
+        return admin.workers(self.databases, jobs)
+
+    @question
+    def worker(self, worker_id: int | str) -> WorkerInfo:
+        """One worker, with the jobs that it runs, those that run longest first; a hundred at most."""
+        return admin.worker(self.databases, worker_id)
 
     @question
     def job(self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None) -> Job:
@@ -578,6 +583,15 @@ class App:
         is; the order of each key is kept.
         """
         return self._declarations.follow(admin.move_partition(self.databases, name_of(queue), partition, shard))
+
+    @change
+    def stop_worker(self, worker_id: int | str) -> None:
+        """Ask a worker to end gently, as SIGTERM does: it hears that within a second, wherever it runs.
+
+        It takes no more jobs, ends those that run within its grace, hands back the rest and leaves; its `app.work`
+        returns. Whatever keeps that program running may start it again. A worker that polls a server hears it there.
+        """
+        admin.stop_worker(self.databases, worker_id)
 
     @change
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
@@ -793,9 +807,13 @@ class App:
             lambda: self.search(text, limit, queues=queues, tenant=tenant), self.request_timeout
         )
 
-    async def aworkers(self) -> list[WorkerInfo]:
+    async def aworkers(self, *, jobs: int = 0) -> list[WorkerInfo]:
         """`workers` for coroutines."""
-        return await call_in_thread(lambda: self.workers(), self.request_timeout)
+        return await call_in_thread(lambda: self.workers(jobs=jobs), self.request_timeout)
+
+    async def aworker(self, worker_id: int | str) -> WorkerInfo:
+        """`worker` for coroutines."""
+        return await call_in_thread(lambda: self.worker(worker_id), self.request_timeout)
 
     async def acrons(self) -> list[Cron]:
         """`crons` for coroutines."""

@@ -1,4 +1,6 @@
-"""Commands that change what is to be done: cancel, retry, reschedule, pause, resume, purge, limit, delete-queue."""
+"""Commands that change what is to be done, and who does it: cancel, retry, reschedule, pause, resume, purge, limit,
+delete-queue, stop-worker.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from penstock.errors import PenstockError
 from penstock.model import State
 from penstock.model.job_state import FINAL
 
-__all__ = ["cancel", "delete_queue", "limit", "pause", "purge", "reschedule", "resume", "retry"]
+__all__ = ["cancel", "delete_queue", "limit", "pause", "purge", "reschedule", "resume", "retry", "stop_worker"]
 
 NONE = "none"
 OneOrMany = Annotated[str | None, typer.Argument(metavar="[ID]", help="One job; or give filters.")]
@@ -334,3 +336,16 @@ def _tell(record: dict[str, Any], text: str, as_json: bool) -> None:
         show_json(record)
     else:
         say(text)
+
+
+def stop_worker(
+    worker_id: Annotated[str, typer.Argument(metavar="ID", help="Its id, as penstock workers shows it.")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a worker to end gently: it ends what runs, takes nothing more, and leaves."""
+    with open_answering_app(url) as app:
+        app.stop_worker(worker_id)
+    _tell(
+        {"worker": worker_id, "is_stopping": True}, f"worker {worker_id} takes no more jobs: what runs may end", as_json
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -27,7 +27,7 @@ from penstock.cli.shared_options import (
 )
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.cli.times import ago, instant
-from penstock.model import Job, PartitionStats, QueueRules, State, Stats
+from penstock.model import Job, PartitionStats, QueueRules, State, Stats, WorkerInfo
 from penstock.model.records import record
 
 __all__ = ["explain", "job", "jobs", "stats", "workers"]
@@ -213,6 +213,12 @@ def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
         say(f"job {found.job_id}: {found.reason}")
 
 
+def _worker_row(worker: WorkerInfo) -> list[Any]:
+    state = "stopping" if worker.is_stopping else ""
+    since = [ago(worker.started_at), ago(worker.renewed_at)]
+    return [worker.name, worker.id, worker.running, worker.concurrency, *since, state, ", ".join(worker.queues)]
+
+
 def workers(url: Url = None, as_json: AsJson = False) -> None:
     """List the workers that are alive."""
     with open_answering_app(url) as app:
@@ -226,16 +232,15 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
         return
     columns = [
         Column("worker"),
+        Column("id"),
         Column("running", "right"),
         Column("at most", "right", is_spared=True),
         Column("started", is_spared=True),
         Column("heard of", is_spared=True),
+        Column(""),
         Column("queues", is_cut=True, is_spared=True),
     ]
-    show_table(
-        columns,
-        [[w.name, w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)] for w in found],
-    )
+    show_table(columns, [_worker_row(worker) for worker in found])
 
 
 def _error(text: str) -> str:

@@ -38,7 +38,7 @@ COMMANDS = {
     "Lake": (lake.archive, lake.replay),
     "Change": (
         *(change.cancel, change.retry, change.reschedule, change.pause, change.resume, change.purge, change.limit),
-        *(keys.release, keys.resize, change.delete_queue),
+        *(keys.release, keys.resize, change.delete_queue, change.stop_worker),
     ),
     "Database": (schema.migrate, schema.sql, schema.grant, schema.doctor),
 }

@@ -44,7 +44,7 @@ from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
 from penstock.model.token import Role, Token
 from penstock.model.trace_context import TraceContext
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 
 __all__ = [
     "Attention",
@@ -69,6 +69,7 @@ __all__ = [
     "Resize",
     "Retry",
     "Role",
+    "RunningJob",
     "SearchHit",
     "Shard",
     "Snooze",

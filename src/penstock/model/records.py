@@ -29,7 +29,7 @@ from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
 from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 
 __all__ = ["Base64", "record", "record_type"]
 
@@ -169,6 +169,7 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (Failure, "error"): _Form(str | None),
     (Edit, "args"): _ARGS,
     (DeadLetter, "job_id"): _ID,
+    (RunningJob, "id"): _ID,
     (WorkerInfo, "id"): _ID,
     (Cron, "args"): _ARGS,
     (BlockedKey, "job_id"): _ID,

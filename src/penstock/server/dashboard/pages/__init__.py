@@ -1,6 +1,13 @@
 """All pages, each subject in a file.
 
 overview     what needs attention, and every queue in a line
+schedules    what is enqueued by the calendar, and what is due when
+workers      who is alive, and what each runs
+loads        bulk writes, and how far they are
+shards       the databases, and draining one
+tokens       who may come in over HTTP
+audit        who did what
+history      the report that Spark made
 """
 
 from penstock.server.dashboard.entry import Entry
