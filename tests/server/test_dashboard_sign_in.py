@@ -168,8 +168,8 @@ def test_a_form_of_another_page_is_refused(app: App, client: httpx.Client) -> No
         refused = client.post("/example", data={"x": "1"} | data, headers=headers)
         assert refused.status_code in (303, 403), (data, headers)
         assert app.queues(["example"]) == [], (data, headers)
-    without = httpx.Client(base_url=client.base_url, cookies=client.cookies, trust_env=False)
-    assert without.post("/example", data={"csrf": word}).status_code == 403
+    with httpx.Client(base_url=client.base_url, cookies=client.cookies, trust_env=False) as without:
+        assert without.post("/example", data={"csrf": word}).status_code == 403
     assert client.post("/example", json={"csrf": word}).status_code == 415
     assert app.queues(["example"]) == []
     assert client.post("/example", data={"csrf": word}).status_code == 303

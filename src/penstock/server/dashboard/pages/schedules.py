@@ -19,6 +19,7 @@ __all__ = ["schedules"]
 
 schedules = Pages()
 MOST_CRONS = 100
+FIELDS = ("name", "expression", "timezone", "queue", "task", "args", "key", "key_is_base64")
 # By the name of a bucket, what is said of it; each goes on where the one before it ends.
 SPANS = {
     "minute": "within a minute",
@@ -145,7 +146,7 @@ def _put(view: View, name: str | None) -> Shown | Done:
 def _show_form(view: View, given: Mapping[str, str], error: PenstockError | None) -> Shown:
     is_new = view.path == "/schedules"
     values = {
-        "given": given,
+        "given": {field: given.get(field, "") for field in FIELDS},
         "problem": None if error is None else problem_of(error),
         "is_new": is_new,
         "zones": _zones(),
