@@ -46,6 +46,7 @@ from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
 from penstock.server.search import search
 from penstock.server.shards import shards
+from penstock.server.tokens import tokens
 from penstock.server.worker_list import worker_list
 from penstock.worker import BOUNDS
 
@@ -287,7 +288,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Loads", [loads]),
     ("Crons", [crons]),
     ("Attention and search", [attention, search]),
-    ("Workers, shards and the audit", [worker_list, shards, audit]),
+    ("Workers, shards, tokens and the audit", [worker_list, shards, tokens, audit]),
     ("Events", [events]),
 ]
 HTTP_INTRODUCTION = """Below `/api/v1`; [serve it](../how-to/serve-the-api.md) tells how to begin, and who needs a

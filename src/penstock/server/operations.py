@@ -17,6 +17,7 @@ from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
 from penstock.server.search import search
 from penstock.server.shards import shards
+from penstock.server.tokens import tokens
 from penstock.server.worker_list import worker_list
 
 __all__ = ["OPERATIONS"]
@@ -35,6 +36,7 @@ OPERATIONS: list[Operation] = [
     *search,
     *worker_list,
     *shards,
+    *tokens,
     *audit,
     *events,
 ]
