@@ -18,10 +18,9 @@ NAMES = {
     "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause",
     "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobAct", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError",
-    "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext",
-    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -112,7 +111,7 @@ APP = {
     "create_token": "name * role queues= tenant= expires= hides_args=",
     "revoke_token": "name",
     "tokens": "",
-    "audit": "limit= before= * actor= act= target=",
+    "audit": "limit= before= * actor= act= target= since=",
     "add_shard": "url",
     "drain_shard": "shard",
     "migrate": "",

@@ -270,10 +270,12 @@ def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> 
     (older,) = client.get(f"audit?act=set_queue&target=new&before={entries[-1]['id']}")["entries"]
     assert older["detail"] == {"limit": 5}
     assert [*entries, older] == told_of(shop, 2) + told_of(shop, 100, act="set_queue")
+    assert client.get("audit?act=set_queue&target=new&since=2030-01-01T00:00:00Z")["entries"] == []
     assert client.refused("GET", "audit?before=x")["field"] == "before"
+    assert client.refused("GET", "audit?since=yesterday")["field"] == "since"
 
 
-def told_of(shop: Shop, limit: int, **filters: str) -> Any:
+def told_of(shop: Shop, limit: int, **filters: Any) -> Any:
     return told(shop.app.audit(limit, **filters))
 
 

@@ -706,11 +706,12 @@ class App:
         actor: str | None = None,
         act: str | None = None,
         target: str | None = None,
+        since: datetime | None = None,
     ) -> list[AuditEntry]:
         """Who did what: the newest entries over all shards, or those below the id `before`; by whom, of which act, on
-        what.
+        what, and since when.
         """
-        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target)
+        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target, since=since)
 
     # The app itself
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Done", "Elsewhere", "Entry", "Pages", "Shown"]
+__all__ = ["Done", "Elsewhere", "Entry", "Framed", "Pages", "Result", "Shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,21 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
+class Framed:
+    """A whole page that was made elsewhere, to stand in a frame: nothing in it runs or loads anything."""
+
+    html: str
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """An act is over: where the browser goes next, and what is said there."""
 
     to: str
     said: str = ""
+
+
+Result = Shown | Elsewhere | Framed | Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +57,7 @@ class Entry:
 
     method: str
     path: str
-    function: Callable[..., Shown | Elsewhere | Done]
+    function: Callable[..., Result]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -58,7 +68,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(self, path: str) -> Callable[[Callable[..., Shown | Elsewhere]], Callable[..., Shown | Elsewhere]]:
+    def show(self, path: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
         """A page that is looked at."""
         return self._add("GET", path)
 

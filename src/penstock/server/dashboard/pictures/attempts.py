@@ -41,13 +41,12 @@ def attempts_of(job: Any) -> list[Attempt]:
 
 def draw_attempts(job: Any, attempts: Sequence[Attempt], now: datetime) -> str:
     """A line from when the job was enqueued until it ended, or until now."""
-    end: datetime = max(
-        job.finished_at or now, *(each.ended_at or job.enqueued_at for each in attempts), job.enqueued_at
-    )
-    whole: float = max((end - job.enqueued_at).total_seconds(), 1e-6)
+    begin: datetime = job.enqueued_at
+    end: datetime = max(job.finished_at or now, *(each.ended_at or begin for each in attempts), begin)
+    whole = max((end - begin).total_seconds(), 1e-6)
 
     def place(at: datetime) -> float:
-        return min(1.0, max(0.0, (at - job.enqueued_at).total_seconds() / whole))
+        return min(1.0, max(0.0, (at - begin).total_seconds() / whole))
 
     drawn = ""
     for each in attempts:
