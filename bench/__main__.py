@@ -57,6 +57,7 @@ QUESTIONS = (
     "shard_killed",
     "once_under_kills",
     "http_calls",
+    "dashboard",
     "remote_worker",
 )
 ONLY_WHEN_NAMED = ("peers",)

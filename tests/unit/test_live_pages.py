@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.clock import system
 from penstock.errors import PenstockError
 from penstock.model.token import Role
 from penstock.server.dashboard import live
@@ -153,7 +154,7 @@ def test_drawing_takes_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch
             pages.close(stream)
 
     monkeypatch.setattr(live, "wait_at_most", note)
-    monkeypatch.setattr(live.system, "monotonic", lambda: now)
+    monkeypatch.setattr(system, "monotonic", lambda: now)
     asyncio.run(scenario())
     assert pauses[0] == pytest.approx(6.0 / live.MOST_SHARE - 6.0)
 

@@ -35,7 +35,7 @@ from penstock.server.operation import EVENTS
 from penstock.server.problem import ProblemError, problem_of
 from penstock.server.router import Router
 from penstock.server.standing_calls import StandingCalls
-from penstock.server.threads import CallThreads
+from penstock.server.threads import DRAWING, CallThreads
 
 __all__ = ["Dashboard", "TrustedProxy"]
 
@@ -74,7 +74,7 @@ class Dashboard:
         self._operations = router
         self._rates = rates
         self._pages: Router[Entry] = Router(PAGES)
-        self._threads = CallThreads("penstock-page", PAGE_THREADS)
+        self._threads = CallThreads(DRAWING, PAGE_THREADS)
         self._live = LivePages(self._draw_again, self._threads.run, services.stopping)
         self._standing = StandingCalls(self._admit)
         # The server's, known with the first request.

@@ -1,4 +1,7 @@
-"""All pages, each subject in a file."""
+"""All pages, each subject in a file.
+
+overview     what needs attention, and every queue in a line
+"""
 
 from penstock.server.dashboard.entry import Entry
 from penstock.server.dashboard.pages.enqueue import enqueue

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.errors import InvalidInput
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.pages.overview import BAD
 from penstock.server.dashboard.queue_charts import (
     ENDS,
     SPANS,
@@ -54,7 +55,8 @@ def show_queue(view: View, queue: str) -> Shown:
             "failures_chart": None if failures is None else draw_failures(failures),
             "cause_class": cause_class,
             "minute": _last_minute(history.minutes),
-            "facts": _facts(view, stats),
+            "attention": _attention(view, stats.queue),
+            "is_bad": BAD.__contains__,
             "shown": list(enumerate(stats.partitions))[:MOST_PARTITIONS],
         },
     )
@@ -83,15 +85,5 @@ def _last_minute(minutes: list[Any]) -> dict[str, float] | None:
     return {"in": (last.enqueued or 0) / last.seconds, "out": went / last.seconds}
 
 
-def _facts(view: View, stats: Any) -> list[dict[str, Any]]:
-    facts: list[dict[str, Any]] = []
-    rules = stats.rules
-    is_owned = rules.per_key is not None or rules.per_key_rate is not None or rules.fair_by is not None
-    left = [each for each in stats.partitions if is_owned and each.owner is None and each.queue_length]
-    if left and not stats.paused:
-        said = f"{len(left):,} of {len(stats.partitions):,} partitions have jobs and no owner: no worker runs them."
-        facts.append({"kind": "unowned", "is_bad": True, "said": said, "to": view.url("workers"), "label": "Workers"})
-    if stats.paused:
-        said = f"The queue is paused: {stats.queue_length:,} ready jobs wait until it is resumed."
-        facts.append({"kind": "paused", "is_bad": False, "said": said, "to": None, "label": ""})
-    return facts
+def _attention(view: View, queue: str) -> list[Any]:
+    return [each for each in view.api.get("attention").attention if each.queue == queue]
