@@ -508,3 +508,17 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     owned.scene.worker = owned.worker
     owned.end(held[:1], "cancelled")
     assert_cheap(connection, "unblock", {"children": array_text(children), "after": 0, "limit": 2}, pages=most)
+
+
+def test_blocked_keys_are_read_in_few_pages_however_many_there_are_and_whatever_waits(backlog: Scene) -> None:
+    connection = backlog.connection
+    queue = find_queue(connection, "owned").id
+    connection.execute(
+        "insert into penstock.halted (queue_id, key, job_id, epoch) select %s, ('k' || n)::bytea, 1024 * n, 1"
+        " from generate_series(1, 20000) as n on conflict do nothing",
+        [queue],
+    )
+    connection.execute("analyze penstock.halted")
+    assert_cheap(connection, "halted_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "held_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "count_behind", {"queue": queue, "keys": [b"k1", b"k2"], "most": 50})

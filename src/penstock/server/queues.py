@@ -79,6 +79,12 @@ class LimitQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
 
+class BlockedKeysQuery(LimitQuery, frozen=True, kw_only=True):
+    """Those that wait for a person (halted), for a retry (held), or both; and how many at most."""
+
+    kind: Literal["halted", "held"] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """Queues with their figures, by name. Give `next` as `after` for those that come then."""
@@ -158,6 +164,6 @@ def list_histories(call: Call, query: HistoriesQuery) -> Histories:
 
 
 @queues.add("GET", "/queues/{queue}/blocked-keys", may="read")
-def list_blocked_keys(call: Call, queue: str, query: LimitQuery) -> BlockedKeys:
+def list_blocked_keys(call: Call, queue: str, query: BlockedKeysQuery) -> BlockedKeys:
     """The keys of a queue that wait for the retry of one of their jobs, or for a person."""
-    return BlockedKeys(call.app.blocked_keys(queue)[: query.limit], call.unavailable())
+    return BlockedKeys(call.app.blocked_keys(queue, kind=query.kind, limit=query.limit), call.unavailable())

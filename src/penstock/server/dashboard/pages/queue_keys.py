@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
 from typing import Any
 
 from penstock.server.dashboard.entry import Done, Pages, Shown
@@ -18,19 +17,21 @@ MOST_SHOWN = 100
 @queue_keys.show("/queues/{queue}/keys")
 def show_keys(view: View, queue: str) -> Shown:
     """Those that wait first, then the hottest."""
-    blocked = view.api.get("queues", queue, "blocked-keys", limit=MOST_SHOWN)
-    halted = [each for each in blocked.keys if each.until is None]
-    hot = view.api.get_if_allowed("queues", queue, "hot-keys")
+    halted = view.api.get("queues", queue, "blocked-keys", kind="halted", limit=MOST_SHOWN)
+    held = view.api.get("queues", queue, "blocked-keys", kind="held", limit=MOST_SHOWN)
+    told = [each for each in view.api.get("attention").attention if (each.kind, each.queue) == ("halted-keys", queue)]
     return Shown(
         "queue_keys.html",
         f"Keys of {queue}",
         {
             "stats": view.api.get("queues", queue, "stats"),
-            "halted": halted,
-            "said_halted": _said_halted(halted),
-            "held": [each for each in blocked.keys if each.until is not None],
-            "blocked": blocked,
-            "hot": hot,
+            "halted": halted.keys,
+            "held": held.keys,
+            "unavailable": halted.unavailable,
+            # All of them are counted for the overview.
+            "halted_count": max([len(halted.keys), *(each.count for each in told)]),
+            "most": MOST_SHOWN,
+            "hot": view.api.get_if_allowed("queues", queue, "hot-keys"),
             "key_fields": _fields,
             "job_filter": _job_filter,
         },
@@ -45,13 +46,6 @@ def release(view: View, queue: str) -> Done:
     view.api.send("POST", "queues", queue, "release", body={"key": key})
     said = f"Key {key[:200]}" if isinstance(key, str) else _text_of(key["base64"])
     return Done(view.url("queues", queue, "keys"), f"{said} goes on.")
-
-
-def _said_halted(halted: Sequence[Any]) -> str:
-    if not halted:
-        return ""
-    many = f"{len(halted):,} key{' is' if len(halted) == 1 else 's are'} halted"
-    return f"{many} since {halted[0].since:%H:%M} UTC on {halted[0].since.day} {halted[0].since:%B}."
 
 
 def _fields(key: Any) -> dict[str, str]:
