@@ -19,8 +19,8 @@ import pytest
 from tests.security.bad_inputs import (
     ARGUMENTS,
     AUDITS,
-    BLOCKED_KEYS,
     BATCHES,
+    BLOCKED_KEYS,
     DECLARATIONS,
     HOSTILE_TEXTS,
     IDS,

@@ -161,7 +161,7 @@ def _draw_lines(
         for number, moment in enumerate(moments)
     ]
     labels = [((number + 0.5) / many, moment.label) for number, moment in enumerate(moments) if moment.label]
-    lately = next((tip(moment) for moment in reversed(moments) if moment.minutes), "no worker ran")
+    lately = next((told for moment in reversed(moments) if (told := tip(moment))), "no worker ran")
     said = f"{says}; lately: {lately}".replace("\n", ", ")
     return drawn(curve(runs, [(mark / top, count(mark)) for mark in axis_marks(top)], labels, said, hovers=hovers))
 
