@@ -57,7 +57,7 @@ class Looking:
 
     def check(self) -> None:
         """Nothing complained, and nothing was asked of others."""
-        assert self.said == []
+        assert self.said == [], self.said
         assert {urlsplit(url).netloc for url in self.asked} <= {urlsplit(self.url).netloc}
 
     def close(self) -> None:

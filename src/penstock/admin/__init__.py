@@ -15,7 +15,6 @@ naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
-figures       stats of queues, their minutes, the workers, the shards
 causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries

@@ -22,6 +22,7 @@ MOST_LOOKED_AT = 50
 @enqueue.show("/queues/{queue}/enqueue")
 def show_form(view: View, queue: str) -> Shown:
     """The form, with what the address says of it."""
+    view.api.check_may("POST", "queues", queue, "jobs")
     return _form(view, queue, view.query, None)
 
 

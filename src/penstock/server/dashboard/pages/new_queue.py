@@ -19,6 +19,7 @@ CHOICES = ("order", "fair_by", "on_retry", "on_dead")
 @new_queue.show("/new-queue")
 def show_form(view: View) -> Shown:
     """The form, empty."""
+    view.api.check_may("PUT", "queues", "new")
     return _form(view, None)
 
 

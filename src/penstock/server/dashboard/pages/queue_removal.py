@@ -23,6 +23,7 @@ PURGES = {
 @queue_removal.show("/queues/{queue}/purge")
 def ask_purge(view: View, queue: str) -> Shown:
     """What can be purged; or, of one of these, how many jobs are meant, with the button."""
+    view.api.check_may("POST", "queues", queue, "purge")
     stats = view.api.get("queues", queue, "stats")
     state = view.query.text("state")
     found = None if state is None else _purge(view, queue, state, is_preview=True)
@@ -47,6 +48,7 @@ def purge(view: View, queue: str) -> Done:
 @queue_removal.show("/queues/{queue}/delete")
 def ask_delete(view: View, queue: str) -> Shown:
     """What is in it, and the button."""
+    view.api.check_may("DELETE", "queues", queue)
     stats = view.api.get("queues", queue, "stats")
     crons = view.api.get_if_allowed("crons")
     held = [
