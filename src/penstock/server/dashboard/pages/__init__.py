@@ -13,13 +13,20 @@ search         what was typed into the box
 from penstock.server.dashboard.entry import Entry
 from penstock.server.dashboard.pages.audit import audit
 from penstock.server.dashboard.pages.dead_letters import dead_letters
+from penstock.server.dashboard.pages.enqueue import enqueue
 from penstock.server.dashboard.pages.history import history
 from penstock.server.dashboard.pages.job import job
 from penstock.server.dashboard.pages.job_arguments import job_arguments
 from penstock.server.dashboard.pages.jobs import jobs
 from penstock.server.dashboard.pages.jobs_change import jobs_change
 from penstock.server.dashboard.pages.loads import loads
+from penstock.server.dashboard.pages.new_queue import new_queue
 from penstock.server.dashboard.pages.overview import overview
+from penstock.server.dashboard.pages.queue import queue
+from penstock.server.dashboard.pages.queue_keys import queue_keys
+from penstock.server.dashboard.pages.queue_partitions import queue_partitions
+from penstock.server.dashboard.pages.queue_removal import queue_removal
+from penstock.server.dashboard.pages.queue_rules import queue_rules
 from penstock.server.dashboard.pages.schedules import schedules
 from penstock.server.dashboard.pages.search import search
 from penstock.server.dashboard.pages.shards import shards
@@ -43,4 +50,11 @@ PAGES: list[Entry] = [
     *tokens,
     *audit,
     *history,
+    *queue,
+    *queue_partitions,
+    *queue_keys,
+    *queue_rules,
+    *queue_removal,
+    *enqueue,
+    *new_queue,
 ]
