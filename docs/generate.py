@@ -30,6 +30,7 @@ from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
 from penstock.server.due import due
 from penstock.server.events import events
@@ -89,11 +90,15 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Edit,
             penstock.State,
             penstock.JobPage,
+            penstock.JobAct,
             penstock.Stats,
             penstock.PartitionStats,
             penstock.History,
             penstock.Minute,
             penstock.Percentiles,
+            penstock.Cause,
+            penstock.FailureHistory,
+            penstock.FailuresOfCause,
             penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
@@ -136,7 +141,6 @@ INTERNAL = {
     "App.create_embedded",
     "App.dead_letters",
     "App.ended_jobs",
-    "App.halted_keys",
     "App.overview",
     "App.queue_names",
     "App.databases",
@@ -296,6 +300,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Work", [remote_work]),
     ("Jobs", [jobs, job_acts]),
     ("Queues", [queues, queue_acts]),
+    ("Causes of failures", [causes]),
     ("Loads", [loads]),
     ("Crons, and what is due", [crons, due]),
     ("Attention and search", [attention, search]),

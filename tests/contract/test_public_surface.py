@@ -14,13 +14,13 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
-    "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "History", "HotKey", "HotKeys", "InvalidInput", "Job",
-    "JobFailed", "JobFilter", "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats",
-    "PartitionUnavailable", "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules",
-    "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard",
-    "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck",
-    "__version__",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
+    "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause",
+    "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobAct", "JobFailed", "JobFilter", "JobPage",
+    "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -37,6 +37,8 @@ APP = {
     "set_queue": "name **options",
     "set_cron": "name expression queue task * args= key= timezone=",
     "crons": "",
+    "resize_progress": "queue",
+    "drain_progress": "shard",
     "due": "queue=",
     "adue": "queue=",
     "acrons": "",
@@ -61,6 +63,10 @@ APP = {
     "ahistories": "minutes= names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "causes": "queue= * limit= queues=",
+    "acauses": "queue= * limit= queues=",
+    "failures": "queue minutes= * causes=",
+    "afailures": "queue minutes= * causes=",
     "attention": "queues=",
     "aattention": "queues=",
     "search": "text limit= * queues= tenant=",
@@ -86,11 +92,13 @@ APP = {
     "aexplain": "job_id * queues= tenant=",
     "hot_keys": "queue limit=",
     "ahot_keys": "queue limit=",
-    "blocked_keys": "queue",
-    "ablocked_keys": "queue",
+    "blocked_keys": "queue * kind= limit=",
+    "ablocked_keys": "queue * kind= limit=",
     "cancel": "job_id= * preview= reason= **filters",
     "retry": "job_id= * args= preview= **filters",
     "aretry": "job_id * args=",
+    "cancel_jobs": "ids * reason= queues= tenant=",
+    "retry_jobs": "ids * queues= tenant=",
     "reschedule": "job_id run_at",
     "pause": "queue",
     "resume": "queue",
@@ -103,7 +111,7 @@ APP = {
     "create_token": "name * role queues= tenant= expires= hides_args=",
     "revoke_token": "name",
     "tokens": "",
-    "audit": "limit= before= * actor= act= target=",
+    "audit": "limit= before= * actor= act= target= since=",
     "add_shard": "url",
     "drain_shard": "shard",
     "migrate": "",
@@ -113,7 +121,7 @@ APP = {
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {
     "register", "send", "send_rows", "send_in_async", "create_embedded", "dead_letters", "ended_jobs", "queue_names",
-    "overview", "halted_keys",
+    "overview",
 }  # fmt: skip
 PROPERTIES = {
     "url", "plain_url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded",

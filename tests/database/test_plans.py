@@ -48,7 +48,9 @@ LARGE = (
     "failure",
     "dedup",
     "minute_histogram",
+    "cause",
 )
+SMALL = ("job_table", "cause_tally")
 FEW_PAGES = 400
 
 _FILL = """
@@ -71,8 +73,13 @@ select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_s
 insert into penstock.blocked (job_id, partition_id, priority, task, on_parent_failure, parents)
 select 1024 * n + 1, %(ranged)s, 5, 't', 'cancel', array[1024 * n] from generate_series(1, 50000) as n;
 insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
-insert into penstock.dead (job_id, partition_id, task, attempt)
-select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
+insert into penstock.dead (job_id, partition_id, task, attempt, cause)
+select 1024 * n + 2, %(ranged)s, 't', 1, 1 + n %% 50 from generate_series(1, 50000) as n;
+insert into penstock.cause (id, queue_id, task, shape, dead, failed_at)
+select n, n %% 100, 't', 'Error: ' || n, case when n <= 50 then 1000 else 1 + n %% 7 end, now()
+  from generate_series(1, 50000) as n;
+insert into penstock.cause_period (queue_id, began_at, cause, failed)
+select n %% 100, penstock.period_of(now()) - n / 180 * interval '5 min', n, 1 from generate_series(1, 50000) as n;
 insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
 select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series(1, 50000) as n;
 insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;
@@ -141,7 +148,7 @@ def _scanned(connection: Connection) -> dict[str, int]:
     rows = connection.execute(
         "select relname, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'penstock' and seq_tup_read > 0"
     )
-    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_table"}
+    return {name: count for name, count in rows if name.startswith(LARGE) and name not in SMALL}
 
 
 def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], pages: int = FEW_PAGES) -> None:
@@ -398,6 +405,27 @@ def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     assert_cheap(connection, "look_at_dead", {"before": 1024 * 30_000, "looks": 10})
 
 
+def test_causes_are_read_one_by_one(backlog: Scene) -> None:
+    connection = backlog.connection
+    all_queues, some, ids = {"limit": 50}, {"limit": 50, "queues": array_text([1, 2, 3])}, list(range(1, 51))
+    assert_cheap(connection, "most_frequent_causes", all_queues)
+    assert_cheap(connection, "most_frequent_causes_of_queues", some, 1_000)
+    # Some ten pages for each cause.
+    assert_cheap(connection, "read_causes", {"ids": array_text(ids)}, 1_000)
+    assert_cheap(connection, "read_trends", {"ids": array_text(ids)})
+    since = datetime.now(UTC) - timedelta(hours=1)
+    assert_cheap(connection, "most_failed_causes", {"queue": 1, "since": since, "limit": 5})
+    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since, "ids": "{1,101}"})
+    assert_cheap(connection, "look_at_dead_of_cause", {"cause": 7, "before": 2**62, "looks": 10, "partitions": None})
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "insert into penstock.cause_tally (cause, queue_id, failed, dead, task, shape)"
+            " select n, n % 100, 1, 1, 't', 'Error' from generate_series(49990, 50010) as n"
+        )
+        # Some thirty pages for each cause.
+        assert_cheap(connection, "fold_causes", {}, 1_000)
+
+
 def test_a_look_at_one_partition_reads_nothing_of_the_others(backlog: Scene) -> None:
     # Nothing waits in it, and much in the others.
     partitions = array_text(find_queue(backlog.connection, "owned").partition_ids[1:2])
@@ -550,4 +578,18 @@ def test_histograms_are_read_by_their_minute(backlog: Scene) -> None:
             " from generate_series(1, 1440) as n",
             [backlog.queue.id],
         )
-        assert_cheap(connection, "read_histograms", {"queue": backlog.queue.id, "minutes": 60}, 100)
+        assert_cheap(connection, "read_histograms", {"queues": array_text([backlog.queue.id]), "minutes": 60}, 100)
+
+
+def test_blocked_keys_are_read_in_few_pages_however_many_there_are_and_whatever_waits(backlog: Scene) -> None:
+    connection = backlog.connection
+    queue = find_queue(connection, "owned").id
+    connection.execute(
+        "insert into penstock.halted (queue_id, key, job_id, epoch) select %s, ('k' || n)::bytea, 1024 * n, 1"
+        " from generate_series(1, 20000) as n on conflict do nothing",
+        [queue],
+    )
+    connection.execute("analyze penstock.halted")
+    assert_cheap(connection, "halted_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "held_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "count_behind", {"queue": queue, "keys": [b"k1", b"k2"], "most": 50})

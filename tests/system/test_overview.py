@@ -43,11 +43,3 @@ def test_the_overview_is_what_the_queues_are(app: App, working: Working, execute
     assert seen.queues[1].halted_keys == 12
     assert {task.task for task in seen.queues[0].unserved} == {"unknown"}
     assert (seen.workers, seen.slots, seen.unavailable) == (0, 0, [])
-
-    halted = app.halted_keys("orders")
-    assert {each.key for each in halted} == set(keys)
-    assert [each.since for each in halted] == sorted(each.since for each in halted)
-    assert all(each.can_retry for each in halted)
-    assert app.halted_keys("orders", limit=5) == halted[:5]
-    app.purge("orders", state="failed")
-    assert not any(each.can_retry for each in app.halted_keys("orders"))

@@ -2,6 +2,7 @@
 
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
+named_jobs    cancel and retry jobs that are named, each told what became of it
 edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
@@ -16,6 +17,7 @@ naming_partitions   how a person names a partition
 overview      all queues at one look, for whoever looks again and again
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
 due           what of the scheduled jobs is due when
@@ -31,7 +33,8 @@ search        a text among everything that has an id, a name, a key or a tag
 from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
-from penstock.admin.blocked_keys import blocked_keys, halted_keys, release
+from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -45,7 +48,7 @@ from penstock.admin.crons import (
 )
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
-from penstock.admin.draining import drain_shard
+from penstock.admin.draining import drain_progress, drain_shard
 from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import (
@@ -61,8 +64,9 @@ from penstock.admin.figures import (
 from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
+from penstock.admin.named_jobs import cancel_jobs, retry_jobs
 from penstock.admin.overview import overview
-from penstock.admin.resize import move_partition, resize
+from penstock.admin.resize import move_partition, resize, resize_progress
 from penstock.admin.roles import grant
 from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
@@ -81,19 +85,22 @@ __all__ = [
     "audit",
     "blocked_keys",
     "cancel",
+    "cancel_jobs",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
     "dead_letters",
     "delete_queue",
     "doctor",
+    "drain_progress",
     "drain_shard",
     "due",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
-    "halted_keys",
     "has_cron",
     "histories",
     "history",
@@ -116,10 +123,12 @@ __all__ = [
     "remove_cron",
     "reschedule",
     "resize",
+    "resize_progress",
     "resume",
     "resume_cron",
     "resume_load",
     "retry",
+    "retry_jobs",
     "revoke_token",
     "run_cron",
     "search",

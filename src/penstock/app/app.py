@@ -44,13 +44,16 @@ from penstock.model import (
     Attention,
     AuditEntry,
     BlockedKey,
+    Cause,
     Cron,
     Drain,
     Due,
     Explanation,
+    FailureHistory,
     History,
     HotKeys,
     Job,
+    JobAct,
     JobPage,
     Load,
     QueueDefinition,
@@ -63,7 +66,7 @@ from penstock.model import (
     WorkerInfo,
 )
 from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
-from penstock.model.overview import HaltedKey, Overview
+from penstock.model.overview import Overview
 from penstock.model.wrong_calls import explain_wrong_calls
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
@@ -370,14 +373,29 @@ class App:
         return admin.overview(self.databases)
 
     @question
-    def halted_keys(self, queue: str | Queue, limit: int = 100) -> list[HaltedKey]:
-        """The keys of a queue that wait for a person, the oldest first, for whoever watches: none behind is counted."""
-        return admin.halted_keys(self.databases, name_of(queue), limit)
-
-    @question
     def history(self, queue: str | Queue, minutes: int = 60) -> History:
         """A queue's figures minute by minute, of the last so many minutes; they are kept for a day."""
         return admin.history(self.databases, name_of(queue), minutes)
+
+    @question
+    def causes(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """Why dead letters failed: what those of a queue or of all have in common, that of most of them first.
+
+        `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
+        """
+        scope = scope_of(queues, None)
+        name = None if queue is None else name_of(queue)
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
+
+    @question
+    def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """How many attempts of a queue failed in each five minutes, of its most frequent causes and of all others.
+
+        So many minutes back; they are kept for a day.
+        """
+        return admin.failures(self.databases, name_of(queue), minutes, causes)
 
     @question
     def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
@@ -456,9 +474,14 @@ class App:
         return admin.dead_letters(self.databases, seen, since)
 
     @question
-    def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
-        """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
-        return admin.blocked_keys(self.databases, name_of(queue))
+    def blocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
+        """The keys of a queue that wait for the retry of one of their jobs (held) or for a person (halted).
+
+        Those that have waited longest first. Of very many held keys some are looked at: as many as are asked for.
+        """
+        return admin.blocked_keys(self.databases, name_of(queue), kind, limit)
 
     @question
     def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
@@ -534,6 +557,28 @@ class App:
         chosen = checked_filters(filters)
         return admin.retry(self.databases, job_id, chosen, args=args, tasks=self.tasks, preview=preview)
 
+    @change_in_steps
+    def cancel_jobs(
+        self,
+        ids: Sequence[int | str],
+        *,
+        reason: str | None = None,
+        queues: Collection[str] | None = None,
+        tenant: str | None = None,
+    ) -> list[JobAct]:
+        """Cancel these jobs, a thousand at most, and tell of each what became of it; running ones are asked to stop.
+
+        `queues` and `tenant` are as those of `job`.
+        """
+        return admin.cancel_jobs(self.databases, ids, scope_of(queues, tenant), reason)
+
+    @change_in_steps
+    def retry_jobs(
+        self, ids: Sequence[int | str], *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[JobAct]:
+        """Run these dead letters again, and now those that wait for a time, a thousand at most; what became of each."""
+        return admin.retry_jobs(self.databases, ids, scope_of(queues, tenant))
+
     @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
         """Move a waiting job to another time; the state it is in then."""
@@ -558,7 +603,7 @@ class App:
         reason: str | None = None,
         **filters: Unpack[FiltersInQueue],
     ) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+        """End every waiting job of a queue as cancelled, or clear its dead letters, all or those of a cause; how many.
 
         The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
         """
@@ -599,6 +644,11 @@ class App:
         Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
         return self._declarations.follow(admin.resize(self.databases, name_of(queue), partitions))
+
+    @question
+    def resize_progress(self, queue: str | Queue) -> Resize:
+        """How far the last resize or move of a queue is; it changes nothing."""
+        return admin.resize_progress(self.databases, name_of(queue))
 
     @change_in_steps
     def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
@@ -667,11 +717,12 @@ class App:
         actor: str | None = None,
         act: str | None = None,
         target: str | None = None,
+        since: datetime | None = None,
     ) -> list[AuditEntry]:
         """Who did what: the newest entries over all shards, or those below the id `before`; by whom, of which act, on
-        what.
+        what, and since when.
         """
-        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target)
+        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target, since=since)
 
     # The app itself
 
@@ -754,6 +805,11 @@ class App:
         """
         return admin.drain_shard(self.databases, shard)
 
+    @question
+    def drain_progress(self, shard: int | str) -> Drain:
+        """How far the draining of a shard is; it changes nothing."""
+        return admin.drain_progress(self.databases, shard)
+
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""
         return self._access.migrate()
@@ -786,6 +842,16 @@ class App:
     async def ahistory(self, queue: str | Queue, minutes: int = 60) -> History:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
+
+    async def acauses(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """`causes` for coroutines."""
+        return await call_in_thread(lambda: self.causes(queue, limit=limit, queues=queues), self.request_timeout)
+
+    async def afailures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """`failures` for coroutines."""
+        return await call_in_thread(lambda: self.failures(queue, minutes, causes=causes), self.request_timeout)
 
     async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
         """`histories` for coroutines."""
@@ -857,9 +923,11 @@ class App:
         """`hot_keys` for coroutines."""
         return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
 
-    async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
+    async def ablocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""
-        return await call_in_thread(lambda: self.blocked_keys(queue), self.request_timeout)
+        return await call_in_thread(lambda: self.blocked_keys(queue, kind=kind, limit=limit), self.request_timeout)
 
     @explain_wrong_calls
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109

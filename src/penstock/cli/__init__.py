@@ -9,6 +9,7 @@ live        the screen that top shows
 completion, completers     what a shell is told at Tab: how to ask, and what may stand next
 examples    an example of each command, for its help
 tokens, audit    who may come in, and who did what
+causes      why jobs failed
 spark       Spark for the commands that need it, and how far it is
 probing     where a worker answers scrapes and health probes
 task_arguments   key=value as the handler's annotations read it

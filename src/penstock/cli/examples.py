@@ -20,6 +20,7 @@ EXAMPLES = {
     "job": "penstock job 40895488",
     "explain": "penstock explain 40895488",
     "workers": "penstock workers --json",
+    "causes": "penstock causes --queue orders",
     "blocked-keys": "penstock blocked-keys orders",
     "audit": "penstock audit --act retry",
     "load": "penstock load orders.parquet --queue orders --task book --key customer_id --name november",

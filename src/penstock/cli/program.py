@@ -12,6 +12,7 @@ from penstock.acting import Actor, acting_as, current_actor
 from penstock.cli import (
     analyse,
     audit,
+    causes,
     change,
     crons,
     enqueue,
@@ -59,6 +60,7 @@ COMMANDS = {
         look.job,
         look.explain,
         look.workers,
+        causes.causes,
         keys.blocked_keys,
         audit.audit,
     ),

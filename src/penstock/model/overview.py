@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 
-__all__ = ["HaltedKey", "Overview", "QueueOverview", "UnservedTask"]
+__all__ = ["Overview", "QueueOverview", "UnservedTask"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,16 +18,6 @@ class UnservedTask:
 
     task: str
     waited_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HaltedKey:
-    """A key that waits for a person, and the job that halted it; `can_retry`: that one is still a dead letter."""
-
-    key: str | bytes
-    job_id: int
-    since: datetime
-    can_retry: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

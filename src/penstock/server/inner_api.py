@@ -56,6 +56,10 @@ class InnerApi:
             return False
         return True
 
+    def check_may(self, method: str, *parts: str) -> None:
+        """Refuse the caller who may not call it, as the call would."""
+        self._find(method, parts)
+
     def get(self, *parts: str, **query: Any) -> Any:
         """What `GET` of that path answers. Options that are None are left out, lists are given one by one."""
         asked = urlencode([(name, each) for name, value in query.items() for each in _texts(value)])
@@ -100,7 +104,9 @@ class InnerApi:
         if operation.query is not None:
             values["query"] = parse_query(query.encode(), operation.query)
         if operation.body is not None:
-            values["body"] = decode_body(msgspec.json.encode(body or {}), operation.body)
+            raw = msgspec.json.encode(body or {})
+            # One that reads its body itself gets it as it would have come.
+            values["body"] = raw if operation.body is bytes else decode_body(raw, operation.body)
         values["call"] = Call(self._services, self._caller, Headers(), _nothing_more)
         taken = {name: value for name, value in values.items() if name in operation.takes}
         answer = operation.handler(**taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
 from penstock.server.due import due
 from penstock.server.events import events
@@ -31,6 +32,7 @@ OPERATIONS: list[Operation] = [
     *remote_work,
     *queues,
     *queue_acts,
+    *causes,
     *loads,
     *crons,
     *due,

@@ -12,8 +12,7 @@ from penstock.cli.live.page import MOST_ROWS, Page, Row, Seen, View, weight_styl
 from penstock.cli.live.rows import COLUMNS, QueueRow
 from penstock.cli.terminal import Column
 from penstock.cli.times import ago, instant
-from penstock.model import Job, JobPage, State, Stats, WorkerInfo
-from penstock.model.overview import HaltedKey
+from penstock.model import BlockedKey, Job, JobPage, State, Stats, WorkerInfo
 
 __all__ = ["AttentionPage", "DeadPage", "HaltedPage", "HelpPage", "JobView", "QueuePage", "QueuesPage", "WorkersPage"]
 
@@ -138,13 +137,13 @@ class HaltedPage(Page):
     )
     COLUMNS = (Column("key", is_cut=True), Column("since"), Column("halted by job", "right"), Column("so", is_cut=True))
 
-    def read(self, app: App) -> list[HaltedKey]:
+    def read(self, app: App) -> list[BlockedKey]:
         """Those that have waited longest."""
-        return app.halted_keys(self.queue or "", MOST_ROWS)
+        return app.blocked_keys(self.queue or "", kind="halted", limit=MOST_ROWS)
 
     def view(self, seen: Seen) -> View:
         """A row for each key."""
-        found: list[HaltedKey] | None = self.data
+        found: list[BlockedKey] | None = self.data
         rows = [
             Row(
                 str(each.key),
@@ -152,7 +151,7 @@ class HaltedPage(Page):
                     each.key if isinstance(each.key, str) else repr(each.key),
                     ago(each.since),
                     str(each.job_id),
-                    "retry it, or release the key" if each.can_retry else "its dead letter is gone: release the key",
+                    each.reason.partition(": ")[2],
                 ],
                 about=each,
             )

@@ -26,7 +26,8 @@ from penstock.cli.live.rows import ORDERS, queue_rows, sort_rows
 from penstock.cli.live.screen import Screen, has_keys
 from penstock.cli.times import length
 from penstock.clock import system
-from penstock.model.overview import HaltedKey, Overview
+from penstock.model import BlockedKey
+from penstock.model.overview import Overview
 from penstock.visible import visible
 
 __all__ = ["Top", "seen", "summary"]
@@ -228,7 +229,7 @@ class Top:
         if isinstance(self._page, JobView):
             return self._page.job_id
         about = self._page.row.about if self._page.row is not None else None
-        return about.job_id if isinstance(about, HaltedKey) else about if isinstance(about, int) else None
+        return about.job_id if isinstance(about, BlockedKey) else about if isinstance(about, int) else None
 
     def _look_in(self) -> None:
         row, job = self._page.row, self._job()
@@ -297,7 +298,7 @@ class Top:
 
     def _release(self) -> None:
         row = self._page.row
-        if row is None or not isinstance(row.about, HaltedKey) or (queue := self._page.queue) is None:
+        if row is None or not isinstance(row.about, BlockedKey) or (queue := self._page.queue) is None:
             return
         key = row.about.key
         said = f"key {key!r} goes on; its dead letter stays one"

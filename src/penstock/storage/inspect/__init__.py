@@ -6,6 +6,7 @@ stats         the figures of queues
 system_figures   all that a monitoring system is told of one database
 due           what of the scheduled jobs is due when
 minutes       the figures that were noted minute by minute
+causes        why attempts failed, and which dead letters failed for the same reason
 watching      what is asked again and again: ends, dead letters, children
 health        the facts behind `explain` and `doctor`
 attention     those that may need a person's attention
