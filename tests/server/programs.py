@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["running"]
+__all__ = ["free_port", "running"]
 
 
 @contextmanager
@@ -39,3 +40,10 @@ def running(folder: Path, url: str, *words: str) -> Iterator[tuple[subprocess.Po
         process.kill()
         process.stdout.close()
         process.wait()
+
+
+def free_port() -> int:
+    """One that nobody listens at just now, for a program that is to have it again when it is started anew."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

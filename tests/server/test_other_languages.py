@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import defaultdict
@@ -16,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
+from tests.server.programs import free_port
 from tests.system.facts import eventually
 
 from penstock import App
@@ -49,12 +49,6 @@ def process(command: list[str], **environment: str) -> Iterator[subprocess.Popen
 
 def serve(url: str, port: int) -> list[str]:
     return [sys.executable, "-m", "penstock", "serve", "--url", url, "--port", str(port), "--log-level", "error"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def enqueue(app: App, queue: str, count: int) -> None:
