@@ -124,6 +124,7 @@ INTERNAL = {
     "App.create_embedded",
     "App.dead_letters",
     "App.ended_jobs",
+    "App.known_jobs",
     "App.queue_names",
     "App.databases",
     "App.is_embedded",

@@ -41,7 +41,19 @@ from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
 from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats, workers
-from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.jobs import (
+    cancel,
+    children,
+    job,
+    job_page,
+    jobs,
+    known_jobs,
+    pause,
+    purge,
+    reschedule,
+    resume,
+    retry,
+)
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
@@ -75,6 +87,7 @@ __all__ = [
     "job",
     "job_page",
     "jobs",
+    "known_jobs",
     "knows_cron",
     "left_out",
     "loads",

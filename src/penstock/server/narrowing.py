@@ -16,14 +16,24 @@ from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.problem import ProblemError
 
-__all__ = ["check_sees", "explanation_for", "filters_for", "hide_arguments", "job_for", "queue_for", "refuse_tenant"]
+__all__ = ["check_sees", "explanation_for", "filters_for", "job_for", "jobs_for", "queue_for", "refuse_tenant"]
 
 
 def job_for(call: Call, job_id: int | str) -> Job:
     """A job as whoever calls may see it, or NotFound."""
     caller = call.caller
-    job = call.app.job(job_id, queues=caller.queues, tenant=caller.tenant)
-    return hide_arguments(job) if caller.hides_args else job
+    (job,) = jobs_for(call, [call.app.job(job_id, queues=caller.queues, tenant=caller.tenant)])
+    return job
+
+
+def jobs_for(call: Call, jobs: list[Job]) -> list[Job]:
+    """Jobs that whoever calls may see, as he may see them: without the parents that he may not, or arguments."""
+    caller = call.caller
+    parents = {parent for job in jobs for parent in job.after} if caller.is_narrow else set[int]()
+    if parents:
+        known = call.app.known_jobs(parents, queues=caller.queues, tenant=caller.tenant)
+        jobs = [replace(job, after=[parent for parent in job.after if parent in known]) for job in jobs]
+    return [_hide_arguments(job) for job in jobs] if caller.hides_args else jobs
 
 
 def check_sees(call: Call, job_id: str) -> None:
@@ -60,7 +70,7 @@ def refuse_tenant(caller: Caller) -> None:
         raise ProblemError("forbidden", "a tenant's token may not do this: it would tell of other tenants")
 
 
-def hide_arguments(job: Job) -> Job:
+def _hide_arguments(job: Job) -> Job:
     """A job without what only those see who may see arguments."""
     nothing = cast("Any", None)
     return replace(

@@ -173,13 +173,13 @@ def _key(definition: TaskDefinition, request: JobRequest) -> bytes | None:
 
 
 def _check_parents(call: Call, after: Sequence[str | int | Earlier], known: set[int]) -> None:
-    """To a tenant's token a job of another tenant is unknown, also as one to wait for. `known` are some of its own."""
-    tenant = call.caller.tenant
-    for parent in after if tenant is not None else ():
+    """To a narrow token a job that it is not for is unknown, also as one to wait for. `known` are some of its own."""
+    caller = call.caller
+    for parent in after if caller.is_narrow else ():
         if isinstance(parent, Earlier) or (id_ := checked_job_id(parent, "after")) in known:
             continue
         try:
-            known.add(call.app.job(id_, tenant=tenant).id)
+            known.add(call.app.job(id_, queues=caller.queues, tenant=caller.tenant).id)
         except NotFound:
             raise unknown_parent(id_) from None
 
