@@ -117,6 +117,13 @@ def test_where_it_is_mounted_stands_in_openapi_json_and_in_what_it_says(app: App
         assert "/in/here/api/v1/openapi.json" in answer.json()["detail"]
 
 
+def test_an_answer_does_not_wait_for_its_headers_to_be_acknowledged() -> None:
+    with program.bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()[:2]):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
     with serving(app) as client:
