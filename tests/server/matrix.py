@@ -77,9 +77,12 @@ def bearers(app: App) -> Iterator[Bearer]:
                     if sees_all or (role is Role.WORK and hides_args):
                         continue
                     secret = app.create_token(
-                        f"t{next(number)}", role=role.value, queues=None if queues is None else sorted(queues), tenant=tenant,
+                        f"t{next(number)}",
+                        role=role.value,
+                        queues=None if queues is None else sorted(queues),
+                        tenant=tenant,
                         hides_args=hides_args,
-                    )  # fmt: skip
+                    )
                     yield Bearer(secret, role, None if queues is None else frozenset(queues), tenant, hides_args)
 
 
@@ -119,7 +122,7 @@ class World:
             text = self.text(queue, "n", "p")
             self._load(queue)
             self.app.set_cron(
-                f"cron-{QUEUES[queue]}",
+                f"cron-{queue}",
                 "@yearly",
                 QUEUES[queue],
                 "send",
@@ -147,6 +150,9 @@ class World:
             for job in self.app.jobs(queue=queue, limit=newest):
                 if not bearer.may_touch((job.queue, job.tenant)):
                     state = "open" if job.state in ("ready", "running") else job.state
+                    if state == "blocked" or job.after:
+                        # Its parents may be this bearer's.
+                        continue
                     found[job.id] = (state, str(job.args), job.run_at, job.error, len(job.failures))
         return found
 
@@ -184,7 +190,7 @@ class World:
             self._enqueue(queue, tenant, after=[plain[0], *foreign[:1]], on_parent_failure="wait"),
         ]
         cancelled = self._enqueue(queue, tenant, delay=3600)
-        self.app.cancel(cancelled, reason=self.text(queue, tenant, "p"))
+        self.app.cancel(cancelled, reason=self.text(queue, tenant, "o"))
         return [*plain, later, *children, cancelled, self._enqueue(queue, tenant, "fetch")]
 
     def _enqueue(self, queue: str, tenant: str, task: str = "send", **options: Any) -> int:
@@ -252,7 +258,7 @@ class Requests:
             "partition": lambda: pick(["0", "1", *(f"{queue}/0" for queue in QUEUES.values()), *QUEUES.values(), "x"]),
             "job_id": self._job,
             "before": self._job,
-            "name": lambda: pick([*(f"cron-{queue}" for queue in QUEUES.values()), *self._loads(), "none"]),
+            "name": lambda: pick([*(f"cron-{queue}" for queue in QUEUES), *self._loads(), "none"]),
             "load": lambda: pick(self._loads()),
             "worker": lambda: pick([*self._world.workers[-9:], "999999", "x"]),
             "shard": lambda: pick(["0", "7", "x"]),
@@ -288,7 +294,7 @@ class Requests:
             "unique": lambda: "waiting",
             "unique_key": lambda: pick(["same", self._text("o")]),
             "jobs": lambda: [self._struct(JobRequest) for _ in range(self._random.randrange(4))],
-            "reason": lambda: self._text("p"),
+            "reason": lambda: self._text("o"),
             "partitions": lambda: pick([1, 2]),
             "order": lambda: "key",
             "per_key": lambda: 1,

@@ -240,6 +240,23 @@ def test_parents_of_others_are_not_told(shop: Shop) -> None:
             assert listed[str(child)] == [str(id_) for id_ in parents]
 
 
+def test_why_a_child_waits_or_was_cancelled_names_no_parent_of_others(shop: Shop) -> None:
+    parent = shop.book.options(tenant="other", delay=3600).enqueue(customer="c")
+    child = shop.send.options(tenant="acme", after=[parent]).enqueue()
+    with asking_as(shop.app, **MAIL) as client, asking_as(shop.app, **TENANT) as tenant:
+        told = client.get(f"jobs/{child}/explain")
+        assert (told["reason"], told["detail"]["parents"]) == ("blocked by jobs that it comes after", [])
+        shop.app.cancel(parent)
+        shop.app.work(until_idle=True)
+        for each in (client, tenant):
+            assert each.get(f"jobs/{child}")["error"] == "a parent was cancelled"
+            told = each.get(f"jobs/{child}/explain")
+            assert told["reason"] == "finished: cancelled: a parent was cancelled"
+            assert str(parent) not in str(told)
+    with asking(shop.app) as client:
+        assert client.get(f"jobs/{child}")["error"] == f"parent {parent} was cancelled"
+
+
 def test_who_may_see_no_arguments_runs_no_jobs(shop: Shop) -> None:
     with asking_as(shop.app, role="admin", hides_args=True) as client:
         body = {"name": "w", "queues": {"mail": {"send": {}}}}

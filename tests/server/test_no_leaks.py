@@ -175,7 +175,7 @@ def test_no_token_is_told_or_touches_what_it_is_not_for_at_length(
 
 def judge_at_random(world: World, caplog: pytest.LogCaptureFixture, count: int, seed: int) -> Counter[tuple[str, int]]:
     print(f"the seed is {seed}")  # noqa: T201
-    caplog.set_level(logging.DEBUG, "penstock")
+    caplog.set_level(logging.INFO, "penstock")
     with asking(world.app) as client:
         answered = ask_at_random(world, client, count, seed)
     assert {name for name, _ in answered} == {each.name for each in OTHERS}

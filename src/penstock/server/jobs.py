@@ -62,7 +62,7 @@ async def read_job(call: Call, job_id: str, query: WaitQuery) -> JobDetail:
 def explain_job(call: Call, job_id: str) -> Explanation:
     """Why a job is not running. A tenant's token is told nothing of other jobs."""
     caller = call.caller
-    return explanation_for(caller, call.app.explain(job_id, queues=caller.queues, tenant=caller.tenant))
+    return explanation_for(call, call.app.explain(job_id, queues=caller.queues, tenant=caller.tenant))
 
 
 def _with_children(call: Call, job: Job) -> JobDetail:
