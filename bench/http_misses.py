@@ -6,31 +6,33 @@ from __future__ import annotations
 
 import time
 from http.client import HTTPConnection
+from itertools import permutations
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.api_server import serving
 from bench.run import Run
 from bench.workload import ARGUMENTS, QUEUE, declare
+from penstock.storage.enqueue.job_group import RANGE
 
 QUESTION = "Can a tenant tell, by how long it takes, whether another one has a job?"
 
-JOBS = 2_000
+JOBS, CALL = 2_000, 100
 STATUSES = {"of another tenant": 404, "not there": 404, "its own": 200}
 PATHS = ("", "/explain")
 
 
 def measure(run: Run) -> None:
-    pairs = run.size(2_000, 200)
+    pairs = run.size(2_000, 600)
     with run.server.database() as url:
         app, task = declare(url)
         with app:
             ids = {
-                "of another tenant": task.options(tenant="globex").enqueue_many(ARGUMENTS[:JOBS]),
-                "its own": task.options(tenant="acme").enqueue_many(ARGUMENTS[:JOBS]),
+                "of another tenant": _enqueue(task, "globex"),
+                "its own": _enqueue(task, "acme"),
             }
-            # Of the range of the last: its next place is nobody's.
-            ids["not there"] = [each + JOBS % 1_000 + 1 for each in ids["its own"][-1:]]
+            ids["not there"] = _unused(ids["of another tenant"])
             token = app.create_token("acme", role="read", tenant="acme")
         with serving(url) as address:
             client = _Client(address, token)
@@ -46,6 +48,17 @@ def measure(run: Run) -> None:
                 )  # fmt: skip
                 run.compare(f"{name} of its own", "ms", taken["its own"], "not there", taken["not there"])
     run.note(f"medians of {pairs:,} of each, in turns; queue {QUEUE}, {2 * JOBS:,} jobs")
+
+
+def _enqueue(task: Any, tenant: str) -> list[int]:
+    calls = (ARGUMENTS[low : low + CALL] for low in range(0, JOBS, CALL))
+    return [id_ for call in calls for id_ in task.options(tenant=tenant).enqueue_many(call)]
+
+
+def _unused(ids: list[int]) -> list[int]:
+    """Ids that nobody has, of the same ranges."""
+    ranges = {each // RANGE for each in ids}
+    return sorted({each * RANGE + place for each in ranges for place in range(RANGE)} - {*ids})
 
 
 class _Client:
@@ -66,9 +79,11 @@ class _Client:
 
 def _interleave(client: _Client, ids: dict[str, list[int]], path: str, pairs: int) -> dict[str, float]:
     """The median of each kind."""
+    orders = list(permutations(STATUSES))
     taken: dict[str, list[float]] = {kind: [] for kind in STATUSES}
     for number in range(pairs):
-        for kind in sorted(STATUSES, reverse=number % 2 == 1):
+        # Whoever is first, and whom it follows, changes.
+        for kind in orders[number % len(orders)]:
             id_ = ids[kind][number % len(ids[kind])]
             taken[kind].append(client.get(f"jobs/{id_}{path}", STATUSES[kind]))
     return {kind: median(each) for kind, each in taken.items()}
