@@ -252,6 +252,7 @@ class Requests:
         # Where what is made now is to be, as far as it is known.
         self._queue: str | None = None
         self._tenant: str | None = None
+        self._enqueues = False
         pick = self._random.choice
         self._values: dict[str, Callable[[], Any]] = {
             "queue": lambda: pick([*QUEUES.values(), NO_QUEUE]),
@@ -323,6 +324,7 @@ class Requests:
     def make(self, operation: Operation, bearer: Bearer) -> Request:
         """One of them, such as this bearer might make."""
         self._tenant = bearer.tenant
+        self._enqueues = operation.may is Role.PRODUCE
         self._queue = (
             self._values["queue"]()
             if self._random.random() < 0.4 or not bearer.queues
@@ -353,10 +355,20 @@ class Requests:
         return json.dumps(self._struct(self._random.choice(kinds))).encode()
 
     def _struct(self, kind: Any) -> dict[str, Any]:
+        if kind is not JobRequest or self._random.random() < 0.7:
+            return self._fields(kind)
+        # Whose it is is known before its texts are made.
+        before, self._tenant = self._tenant, self._values["tenant"]()
+        try:
+            return self._fields(kind) | {"tenant": self._tenant}
+        finally:
+            self._tenant = before
+
+    def _fields(self, kind: Any) -> dict[str, Any]:
         return {
             each.encode_name: self._values[each.encode_name]()
             for each in msgspec.structs.fields(kind)
-            if each.required or self._random.random() < 0.3
+            if each.required or (self._random.random() < 0.3 and not (kind is JobRequest and each.name == "tenant"))
         }
 
     def _job(self) -> str:
@@ -366,7 +378,9 @@ class Requests:
         return [*(f"load-{queue}" for queue in QUEUES.values()), NO_LOAD]
 
     def _text(self, kind: str) -> str:
-        """One that belongs to whoever asks, or one that there is."""
+        """One of what is enqueued there. What is said of jobs of anybody is nobody's."""
+        if not self._enqueues:
+            return "plain"
         queues = {name: short for short, name in QUEUES.items()}
         tenants = {name: short for short, name in TENANTS.items()}
-        return self._world.text(queues.get(self._queue or "", "v"), tenants[self._tenant], kind)
+        return self._world.text(queues.get(self._queue or "", "v"), tenants.get(self._tenant, "n"), kind)

@@ -15,10 +15,15 @@ __all__ = ["free_port", "running"]
 
 
 @contextmanager
-def running(folder: Path, url: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A program, and the URL that it says it is at; ended gently when the block is over."""
+def running(
+    folder: Path, url: str, *words: str, descriptors: int | None = None
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A program, and the URL that it says it is at; ended gently when the block is over. It begins with so many
+    `descriptors`, as a shell gives them to it.
+    """
+    limited = [] if descriptors is None else ["bash", "-c", f'ulimit -S -n {descriptors}; exec "$@"', "bash"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", *words],
+        [*limited, sys.executable, "-m", "penstock", *words],
         cwd=folder,
         env=os.environ | {"PENSTOCK_URL": url, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import signal
 import socket
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ IDLE_SECONDS = 65
 MOST_HEADER_BYTES = 64 * 1024
 GRACE_SECONDS = 30
 MOST_CONNECTIONS = 20_000
+OTHER_DESCRIPTORS = 1_000
 BACKLOG = 2_048
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 USUAL_PORT = 8_080
@@ -152,6 +154,7 @@ def address_of(listener: socket.socket) -> Address:
 
 def make_server(application: Application) -> Server:
     """A server of it, not yet running."""
+    _allow_descriptors()
     config = uvicorn.Config(
         application,
         http=BoundedProtocol,
@@ -166,6 +169,15 @@ def make_server(application: Application) -> Server:
         limit_concurrency=MOST_CONNECTIONS,
     )
     return Server(config, application)
+
+
+def _allow_descriptors() -> None:
+    """Let this process have a descriptor for each connection, as far as it may: a shell gives a thousand."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS + OTHER_DESCRIPTORS
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def serve(application: Application, listener: socket.socket) -> None:
