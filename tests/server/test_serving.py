@@ -21,8 +21,9 @@ from tests.server.served import serving
 from tests.system.facts import eventually
 
 from penstock import App
-from penstock.server import asgi, body
+from penstock.server import Application, asgi, body
 from penstock.server import serving as program
+from penstock.server.beside import serving_beside
 
 JOB = {"task": "send", "args": {"to": "a@b.c"}}
 TASKS = """
@@ -162,6 +163,20 @@ def test_headers_without_end_are_cut_off(app: App, begun: bytes) -> None:
             endless.sendall(b"a" * 64 * 1024 * 1024)
 
 
+def test_who_has_gone_is_not_told_any_more_also_where_another_request_had_come_behind(app: App) -> None:
+    application = Application(app, is_local=True)
+    with serving_beside(application, program.bind("127.0.0.1", 0)) as url:
+        feed = application.services.feed
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+            client.sendall(b"GET /api/v1/events?queue=mail HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            told = b""
+            while b"event: stats" not in told:
+                told += client.recv(10_000)
+            client.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            eventually(lambda: len(feed._streams) == 1 and client.recv(1), "it is told of")
+        eventually(lambda: not feed._streams, "its stream is over")
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "LONGEST_SILENCE_SECONDS", 0.2)
     with serving(app) as client:
@@ -174,6 +189,40 @@ def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pyte
             answer = slow.makefile("rb").read().split(b"\r\n\r\n")[1]
     assert json.loads(answer)["code"] == "request-timeout"
     assert app.stats("mail").total_enqueued == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "piece"),
+    [("/api/v1/nothing", b"1\r\na\r\n"), ("/health/live", b"1\r\na\r\n"), ("/api/v1/queues/none/stats", b"1\r\na\r\n")],
+)
+def test_a_body_that_goes_on_after_its_answer_keeps_no_connection(
+    app: App, monkeypatch: pytest.MonkeyPatch, path: str, piece: bytes
+) -> None:
+    monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as endless:
+        endless.settimeout(30)
+        endless.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        assert endless.recv(12).startswith(b"HTTP/1.1 ")
+
+        def is_cut() -> bool:
+            try:
+                endless.sendall(piece)
+            except ConnectionError:
+                return True
+            return False
+
+        eventually(is_cut, "the connection is closed")
+
+
+def test_a_body_that_ends_soon_after_its_answer_keeps_the_connection(app: App) -> None:
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as late:
+        late.settimeout(30)
+        late.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
+        for rest in (b"ab", b""):
+            told = b""
+            while not told.endswith(b"ok\n"):
+                told += late.recv(1_000)
+            late.sendall(rest + b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def test_metrics_take_a_token_that_may_read_everything(app: App) -> None:

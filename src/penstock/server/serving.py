@@ -10,11 +10,12 @@ import ipaddress
 import resource
 import signal
 import socket
+from collections import deque
 from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import checked_count
@@ -53,6 +54,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _pending = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        # Requests that have another one behind them already.
+        self._unanswered: deque[RequestResponseCycle] = deque()
         super().connection_made(transport)
         self._await_headers()
 
@@ -73,14 +76,25 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._pending = 0
         self._forget_headers()
+        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]
+            self._unanswered.append(self.cycle)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
         super().on_body(body)
 
+    def on_response_complete(self) -> None:
+        while self._unanswered and self._unanswered[0].response_complete:
+            self._unanswered.popleft()
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_headers()
+        # uvicorn tells the last request alone: a stream of events before it would go on for ever.
+        for each in self._unanswered:
+            each.disconnected = True
+            each.message_event.set()
         super().connection_lost(exc)
 
     @property
