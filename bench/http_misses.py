@@ -1,5 +1,5 @@
-"""What a token is not for is as what is not there, also by the clock: a job of another tenant is asked for, and one that
-was never enqueued, call by call in turns; and as many jobs of the token's own, which may take longer.
+"""What a token is not for is as what is not there, also by the clock: a job of another tenant is asked for, and one
+that was never enqueued, call by call in turns; and as many jobs of the token's own, which may take longer.
 """
 
 from __future__ import annotations

@@ -111,21 +111,28 @@ def test_a_worker_in_javascript_gets_through_kills_of_servers_and_of_itself(
     assert app.stats(queue).total_completed == 120
 
 
-def test_a_worker_in_shell_does_one_job_after_the_other_also_where_its_server_is_killed(
-    app: App, database_url: str
+@pytest.mark.parametrize("queue", ["greetings", "ordered"])
+def test_a_worker_in_shell_gets_through_kills_of_its_server_and_of_itself(
+    app: App, database_url: str, queue: str
 ) -> None:
     port = free_port()
-    enqueue(app, "ordered", 2 * KEYS)
+    enqueue(app, queue, 2 * KEYS)
     with ExitStack() as stack:
         server = stack.enter_context(process(serve(database_url, port)))
         environment = {"PENSTOCK_SERVER": f"http://127.0.0.1:{port}"}
-        stack.enter_context(process([*SHELL, "ordered"], **environment))
-        wait_for_completed(app, "ordered", 3)
+        worker = stack.enter_context(process([*SHELL, queue], **environment))
+        wait_for_completed(app, queue, 3)
         server.kill()
         server.wait()
         stack.enter_context(process(serve(database_url, port)))
-        eventually(lambda: is_done(app, "ordered"), "all jobs are done")
-    assert_in_order(app, "ordered")
+        wait_for_completed(app, queue, 6)
+        # With the curl that it waits for.
+        os.killpg(worker.pid, signal.SIGKILL)
+        stack.enter_context(process([*SHELL, queue], **environment))
+        eventually(lambda: is_done(app, queue), "all jobs are done")
+    if queue == "ordered":
+        assert_in_order(app, queue)
+    assert app.stats(queue).total_completed == 2 * KEYS
 
 
 @pytest.mark.parametrize("command", [NODE, SHELL])

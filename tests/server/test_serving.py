@@ -248,4 +248,6 @@ def test_probes_take_none_and_are_told_nothing_else(app: App) -> None:
     with serving(app, is_local=False) as client:
         root = f"http://127.0.0.1:{client.base_url.port}"
         assert [client.get(f"{root}/health/{each}").text for each in ("live", "ready")] == ["ok\n", "ok\n"]
+        heads = [client.head(f"{root}/health/{each}") for each in ("live", "ready")]
+        assert [(head.status_code, head.content) for head in heads] == [(200, b"")] * 2
         assert client.get(f"{root}/health/other").status_code == 404

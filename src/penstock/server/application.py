@@ -102,7 +102,7 @@ class Application:
 
     async def _respond(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         parts = path_parts(scope)
-        if parts in PROBES and scope["method"] == "GET":
+        if parts in PROBES and scope["method"] in ("GET", "HEAD"):
             return await self.services.admitting.run(lambda: self._outside.health(parts))
         if parts[:2] != PREFIX and parts != METRICS:
             told = f"there is nothing at this path; the API is at {_mounted_at(scope)}/api/v1/openapi.json"
