@@ -59,6 +59,7 @@ QUESTIONS = (
     "http_calls",
     "http_reads",
     "http_misses",
+    "dashboard",
     "remote_worker",
 )
 ONLY_WHEN_NAMED = ("peers",)

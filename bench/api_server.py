@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,16 +16,14 @@ __all__ = ["serving"]
 def serving(url: str) -> Iterator[str]:
     """Where it is."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "serve", "--url", url, "--port", "0", "--log-level", "error"],
+        [sys.executable, "-m", "penstock", "serve", "--url", url, "--port", "0", "--log-level", "error", "--json"],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
         text=True,
     )
     try:
         assert process.stdout is not None
-        found = re.match(r"(http://\S+)/api/v1", process.stdout.readline())
-        assert found is not None
-        yield found[1]
+        yield json.loads(process.stdout.readline())["dashboard"].rstrip("/")
     finally:
         process.terminate()
         process.wait()

@@ -28,6 +28,7 @@ from penstock.client import Bound, TaskWithContext
 from penstock.client.testing import Testing, TestJob
 from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
+from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
@@ -43,6 +44,7 @@ from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
+from penstock.server.search import search
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 from penstock.worker import BOUNDS
@@ -92,6 +94,8 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
+            penstock.Attention,
+            penstock.SearchHit,
             penstock.Resize,
             penstock.Drain,
             penstock.DrainRest,
@@ -282,6 +286,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Queues", [queues, queue_acts]),
     ("Loads", [loads]),
     ("Crons", [crons]),
+    ("Attention and search", [attention, search]),
     ("Workers, shards and the audit", [worker_list, shards, audit]),
     ("Events", [events]),
 ]

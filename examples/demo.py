@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,12 @@ def main() -> int:
                 spark = ps.session("local[2]", spark_sql_shuffle_partitions="4")
                 said(f"PostgreSQL {server_version(app)} and Spark {spark.version} are running in {folder}")
             try:
-                return pipeline(spark, app, customers.QUEUE, folder)
+                status = pipeline(spark, app, customers.QUEUE, folder)
             finally:
                 spark.stop()
+            if sys.stdin.isatty() and console.is_terminal:
+                show_dashboard(app)
+            return status
 
 
 def pipeline(spark: SparkSession, app: Any, queue: str, folder: Path) -> int:
@@ -151,7 +154,7 @@ class Runs:
 
 def show_figures(figures: Any, advice: str) -> None:
     """The report in short."""
-    from penstock.spark.reporting.formatting import as_text, duration, rate
+    from penstock.drawing.formatting import as_text, duration, rate
     from penstock.spark.reporting.key_time import STATED_TURN_SECONDS, KeyTime
 
     hot = figures.keys[0].hottest[0]
@@ -205,6 +208,18 @@ def check(
     console.print("Look next: README.md for the ten lines of code, examples/customers.py for")
     console.print("this app, `.venv/bin/penstock --help` for the commands.")
     return 0 if all(checks.values()) else 1
+
+
+def show_dashboard(app: Any) -> None:
+    """Where one can look at all of it, for as long as somebody sits here."""
+    from penstock.server import Application
+    from penstock.server.beside import serving_beside
+    from penstock.server.serving import bind_free
+
+    with serving_beside(Application(app, is_local=True), bind_free("127.0.0.1")) as url:
+        console.print(f"\n[bold]The dashboard is at {url}/[/bold] until you press Enter.", soft_wrap=True)
+        with suppress(EOFError, KeyboardInterrupt):
+            input()
 
 
 def server_version(app: Any) -> str:

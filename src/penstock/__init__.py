@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from penstock.log_records import JobFilter, JsonFormatter
     from penstock.model import (
+        Attention,
         AuditEntry,
         BlockedKey,
         Cron,
@@ -54,10 +55,12 @@ if TYPE_CHECKING:
         Load,
         Minute,
         PartitionStats,
+        Percentiles,
         QueueRules,
         Resize,
         Retry,
         Role,
+        SearchHit,
         Shard,
         Snooze,
         State,
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
 # Where each name comes from, loaded when it is first used: a Spark executor that needs one part loads no other.
 _HOMES = {
     "App": "penstock.app",
+    "Attention": "penstock.model",
     "AuditEntry": "penstock.model",
     "BlockedKey": "penstock.model",
     "BatchContext": "penstock.task",
@@ -99,6 +103,7 @@ _HOMES = {
     "PartitionUnavailable": "penstock.errors",
     "PendingJob": "penstock.client",
     "PenstockError": "penstock.errors",
+    "Percentiles": "penstock.model",
     "Queue": "penstock.client",
     "QueueFull": "penstock.errors",
     "QueueRules": "penstock.model",
@@ -108,6 +113,7 @@ _HOMES = {
     "Retry": "penstock.model",
     "Role": "penstock.model",
     "SchemaMismatch": "penstock.errors",
+    "SearchHit": "penstock.model",
     "Shard": "penstock.model",
     "Snooze": "penstock.model",
     "State": "penstock.model",
@@ -123,6 +129,7 @@ _HOMES = {
 
 __all__ = [
     "App",
+    "Attention",
     "AuditEntry",
     "BatchContext",
     "BlockedKey",
@@ -150,6 +157,7 @@ __all__ = [
     "PartitionUnavailable",
     "PendingJob",
     "PenstockError",
+    "Percentiles",
     "Queue",
     "QueueFull",
     "QueueRules",
@@ -159,6 +167,7 @@ __all__ = [
     "Retry",
     "Role",
     "SchemaMismatch",
+    "SearchHit",
     "Shard",
     "Snooze",
     "State",

@@ -14,12 +14,12 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest", "Edit",
-    "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Context", "Cron", "Discard", "Drain", "DrainRest",
+    "Edit", "Event", "Explanation", "Failure", "History", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage",
     "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "SchemaMismatch", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext", "UnknownTask", "Worked",
-    "WorkerInfo", "WorkerStuck", "__version__",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -54,8 +54,14 @@ APP = {
     "astats": "queue",
     "queues": "names=",
     "aqueues": "names=",
+    "histories": "minutes= names=",
+    "ahistories": "minutes= names=",
     "history": "queue minutes=",
     "ahistory": "queue minutes=",
+    "attention": "queues=",
+    "aattention": "queues=",
+    "search": "text limit= * queues= tenant=",
+    "asearch": "text limit= * queues= tenant=",
     "workers": "",
     "aworkers": "",
     "job": "job_id * queues= tenant=",

@@ -223,6 +223,9 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
     assert_cheap(connection, "read_stats", {"partitions": partitions})
     assert_cheap(connection, "ready_heads", {"partitions": partitions})
     assert_cheap(connection, "system_figures", {"most_parked": MOST_PARKED})
+    assert_cheap(connection, "attention_facts", {})
+    assert_cheap(connection, "search", {"text": "k77", "key": b"k77", "limit": 20, "queues": None})
+    assert_cheap(connection, "jobs_set_aside", {"most_parked": MOST_PARKED})
 
 
 def test_enqueuing_touches_few_pages(backlog: Scene) -> None:

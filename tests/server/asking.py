@@ -36,7 +36,7 @@ def check_described(response: httpx.Response) -> None:
     raw = response.request.url.raw_path.split(b"?")[0]
     # Of what cannot be decoded only how many parts there are matters.
     parts = path_parts({"raw_path": raw.replace(b"%", b"_"), "path": ""})[2:]
-    operation = ROUTER.find(response.request.method, parts).operation
+    operation = ROUTER.find(response.request.method, parts).entry
     assert operation is not None, raw
     described = DOCUMENT["paths"][operation.path][operation.method.lower()]["responses"][str(response.status_code)]
     if "content" not in described:

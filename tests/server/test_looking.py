@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from tests.server.asking import Client
+from tests.server.asking import Client, asking_as
 from tests.server.conftest import Shop
 
 from penstock import App
@@ -133,6 +133,30 @@ def test_a_worker_is_told_while_it_runs(shop: Shop, client: Client) -> None:
     ((answer, workers),) = seen
     (worker,) = answer["workers"]
     assert (answer["count"], worker["id"], worker["queues"]) == (1, workers[0]["id"], ["looks"])
+
+
+def test_what_needs_attention_is_told_with_ids_as_text(shop: Shop, client: Client, database_url: str) -> None:
+    assert client.get("attention") == {"attention": [], "unavailable": []}
+    shop.send.enqueue_many([{"to": "bob"}] * 2)
+    shop.book.enqueue(customer="c-1", amount=0)
+    shop.app.set_cron("nightly", "@daily", "orders", "book", args={"customer": "c-2"})
+    (failed, _) = (shop.app.run_cron("nightly"), shop.app.work(queues=["orders"], until_idle=True))
+    answer = client.get("attention")["attention"]
+    assert [each["kind"] for each in answer] == [each.kind for each in shop.app.attention()]
+    by_kind = {each["kind"]: each for each in answer}
+    assert list(by_kind) == ["no-worker", "halted-keys", "dead-letters", "failed-cron"]
+    assert (by_kind["no-worker"]["queue"], by_kind["no-worker"]["count"]) == ("mail", 2)
+    assert (by_kind["halted-keys"]["queue"], by_kind["halted-keys"]["count"]) == ("orders", 2)
+    assert by_kind["failed-cron"]["detail"] == {"job_id": str(failed)}
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("insert into penstock.trouble (duty, error, since) values ('fold', 'it has 4111', now())")
+    assert "it has 4111" in client.request("GET", "attention").text
+    with asking_as(shop.app, hides_args=True) as careful:
+        assert "it has 4111" not in careful.request("GET", "attention").text
+    with asking_as(shop.app, queues=frozenset({"mail"})) as narrow:
+        assert [(each["kind"], each["queue"]) for each in narrow.get("attention")["attention"]] == [
+            ("no-worker", "mail")
+        ]
 
 
 def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> None:

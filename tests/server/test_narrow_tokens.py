@@ -125,7 +125,7 @@ def test_a_tenant_is_told_of_nothing_but_its_jobs(shop: Shop, jobs: dict[str, in
     with asking_as(shop.app, **TENANT) as client:
         for path in (
             "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys", "workers", "loads",
-            "loads/x", "crons", "shards", "events?queue=mail", "events?dead_letters=true",
+            "loads/x", "crons", "shards", "events?queue=mail", "events?dead_letters=true", "attention",
         ):  # fmt: skip
             assert client.refused("GET", path)["code"] == "forbidden", path
         for path in ("jobs/cancel", f"jobs/{jobs['acme mail']}/cancel", "queues/mail/pause"):

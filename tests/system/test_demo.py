@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from urllib.request import urlopen
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 
@@ -28,3 +30,26 @@ def test_the_demo_accounts_for_every_event_and_leaves_only_its_page(tmp_path: Pa
     [page] = tmp_path.iterdir()
     assert page.as_uri() in shown
     assert "19,990 jobs ended" in page.read_text(encoding="utf-8")
+
+
+# The demo itself was run above: what comes after it needs no Spark.
+LAST = "import demo, penstock, sys; app = penstock.App(sys.argv[1]); app.migrate(); demo.show_dashboard(app)"
+
+
+def test_whoever_sits_at_the_terminal_gets_the_dashboard_until_they_press_enter(database_url: str) -> None:
+    ours, its = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", LAST, database_url], cwd=DEMO.parent, stdin=its, stdout=its, stderr=its
+    ) as run:
+        os.close(its)
+        shown, asked = b"", ""
+        with suppress(OSError):  # The terminal ends with the program.
+            while chunk := os.read(ours, 65_536):
+                shown += chunk
+                if not asked and (found := re.search(rb"dashboard is at (http://[0-9.:]+/)", shown)):
+                    with urlopen(found[1].decode()) as page:
+                        asked = page.read().decode()
+                    os.write(ours, b"\n")
+    os.close(ours)
+    assert run.returncode == 0, shown.decode()
+    assert "Overview" in asked

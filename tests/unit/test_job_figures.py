@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.clock import system, ticks
 from penstock.policy.claim_size import ClaimSize
@@ -18,7 +16,7 @@ from penstock.worker.backlog import Backlog
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.context import Registration
 from penstock.worker.ended_jobs import collect_ended
-from penstock.worker.job_figures import BOUNDS, Histogram, JobFigures, TaskFigures
+from penstock.worker.job_figures import BOUNDS, JobFigures, TaskFigures
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.stop_request import StopRequest
 
@@ -57,23 +55,6 @@ def note(jobs: list[ClaimedJob], not_held: list[tuple[int, int]] | None = None) 
 
 def bucket(seconds: float) -> int:
     return bisect_left([float(bound) for bound in BOUNDS], seconds)
-
-
-VALUES = st.integers(0, 8_000 * SECOND) | st.sampled_from([int(float(bound) * SECOND) for bound in BOUNDS])
-
-
-@given(st.lists(VALUES, min_size=1, max_size=40), st.none() | st.integers(8_000 * SECOND, 9_000 * SECOND))
-def test_each_value_falls_into_the_first_bucket_that_holds_it(values: list[int], until: int | None) -> None:
-    together, alone = Histogram(), Histogram()
-    together.add_all(values, until=until)
-    meant = [value if until is None else until - value for value in values]
-    for value in meant:
-        alone.add_all([value])
-    counts = [0] * (len(BOUNDS) + 1)
-    for value in meant:
-        counts[bucket(value / SECOND)] += 1
-    assert together.counts == alone.counts == counts
-    assert together.total == alone.total == sum(meant)
 
 
 @pytest.mark.parametrize("task", ["a", ""])

@@ -44,7 +44,9 @@ VALUES: list[Any] = [
     Drain(shard="2", state="draining", rest=[DrainRest(queue="", kind="ready", count=1, reason="r")]),
     DeadLetter(job_id=LARGE, queue="q", partition="q", task="t", attempt=3, failed_at=NOW, worker=None, error=None),
     model.JobPage(jobs=[JOB], next=LARGE, searched_to=NOW),
-    model.History(queue="q", minutes=[model.Minute(minute=NOW, waiting=1, running=0, scheduled=0, blocked=0, dead=0)]),
+    model.History(queue="q", minutes=[
+        model.Minute(minute=NOW, waiting=1, running=0, scheduled=0, blocked=0, dead=0,
+                     wait_seconds=model.Percentiles(count=3, p50=0.1, p95=2.0, p99=2.5))]),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.reporting.axis import (
+from penstock.drawing.axis import (
     find_labelled,
     logarithmic,
     logarithmic_place,
@@ -18,7 +18,7 @@ from penstock.spark.reporting.axis import (
     moment_start,
     round_top,
 )
-from penstock.spark.reporting.formatting import as_text, duration, moment_label, percent, plain, rate, word
+from penstock.drawing.formatting import as_text, duration, moment_label, percent, plain, rate, word
 from penstock.spark.reporting.skew import gini, lorenz
 
 

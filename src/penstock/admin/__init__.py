@@ -20,9 +20,12 @@ tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
 audit         who did what
 doctor        what is wrong with the database, and what to do about it
+attention     what needs a person's attention now, in all of the system
+search        a text among everything that has an id, a name, a key or a tag
 """
 
 from penstock.admin.answers import left_out
+from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
 from penstock.admin.crons import (
@@ -40,7 +43,17 @@ from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, history, queue_names, shards, silent_shard, stats, workers
+from penstock.admin.figures import (
+    all_stats,
+    answers,
+    histories,
+    history,
+    queue_names,
+    shards,
+    silent_shard,
+    stats,
+    workers,
+)
 from penstock.admin.jobs import (
     cancel,
     children,
@@ -57,6 +70,7 @@ from penstock.admin.jobs import (
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.resize import move_partition, resize
 from penstock.admin.roles import grant
+from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
 from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
 from penstock.admin.watching import DeadLetters, DeadLettersSeen, dead_letters, ended_jobs
@@ -68,6 +82,7 @@ __all__ = [
     "TokenBook",
     "all_stats",
     "answers",
+    "attention",
     "audit",
     "blocked_keys",
     "cancel",
@@ -83,6 +98,7 @@ __all__ = [
     "explain",
     "grant",
     "has_cron",
+    "histories",
     "history",
     "job",
     "job_page",
@@ -108,6 +124,7 @@ __all__ = [
     "retry",
     "revoke_token",
     "run_cron",
+    "search",
     "shards",
     "silent_shard",
     "stats",

@@ -133,9 +133,12 @@ def run_cron(databases: Databases, name: str) -> int:
 
 def _enqueue(home: Database, queue: catalogue.QueueEntry, row: crons.CronRow) -> int | None:
     try:
-        with home.connection() as connection:
+        with home.connection() as connection, connection.transaction():
             ids = crons.enqueue(connection, [crons.Firing(queue, row, {})], DEFAULT_PRIORITY, home.shard)
-            return None if ids is None else ids[0]
+            if ids is None:
+                return None
+            crons.note_job(connection, row.name, ids[0])
+            return ids[0]
     except ConnectionLost as error:
         if not is_lost(error):
             raise

@@ -8,6 +8,7 @@ from dataclasses import replace
 from penstock.deadline import within
 from penstock.errors import InvalidInput, PenstockError, SchemaMismatch
 from penstock.model.check import Check, checked
+from penstock.policy.judgements import LONG_WAIT_SECONDS, NEARLY_FULL
 from penstock.shards.health import CatalogueFacts, catalogue_facts, check_together
 from penstock.shards.side_by_side import side_by_side
 from penstock.storage import Connection, Database
@@ -26,7 +27,8 @@ _MUCH_CLOCK_DIFFERENCE_SECONDS = 5.0
 _MANY_DEAD_ROWS = 100_000
 _FEW_RANGES_AHEAD = 16_384 * 1_024
 _MANY_TABLES = 24
-_LONG_WAIT_SECONDS = 900.0
+_MOST_NAMED = 100
+_FEW = 20
 
 
 def doctor(databases: Sequence[Database]) -> list[Check]:
@@ -216,9 +218,13 @@ def _rules(connection: Connection) -> Check:
 
 
 def _set_aside(connection: Connection) -> Check:
-    count, ids, reason = health.jobs_set_aside(connection)
+    aside = health.jobs_set_aside(connection)
+    count, ids = sum(each.count for each in aside), sorted(id_ for each in aside for id_ in each.jobs)[:_MOST_NAMED]
     named = ", ".join(map(str, ids)) + (", ..." if count > len(ids) else "")
-    found = f"{count} jobs: {named}; the first: {reason}" if count else "no job had to be set aside"
+    found = "no job had to be set aside"
+    if aside:
+        first = min(aside, key=lambda each: each.jobs[0])
+        found = f"{count} jobs: {named}; the first: {first.reason}"
     advice = "bring back what is missing and retry them (penstock retry ID), or cancel them (penstock cancel ID)"
     return checked("jobs set aside", not count, found, advice)
 
@@ -236,7 +242,7 @@ def _tasks(connection: Connection) -> Check:
 
 
 def _backlogs(connection: Connection) -> Check:
-    long = health.backlogs(connection, _LONG_WAIT_SECONDS)
+    long = health.backlogs(connection, LONG_WAIT_SECONDS)
     found = ", ".join(
         f"{name}: {waiting} jobs, the oldest ready for {seconds:.0f} s" for name, seconds, waiting in long
     )
@@ -245,7 +251,7 @@ def _backlogs(connection: Connection) -> Check:
 
 
 def _lengths(connection: Connection) -> Check:
-    full = health.nearly_full(connection)
+    full = health.nearly_full(connection, NEARLY_FULL)
     found = ", ".join(f"{name}: {waiting} of {most}" for name, waiting, most in full)
     advice = "start more workers, or raise max_length: beyond it an enqueue is refused with QueueFull"
     return checked("max_length", not full, found or "no queue is nearly full", advice)
@@ -261,10 +267,10 @@ def _halted(connection: Connection) -> Check:
 
 
 def _stuck(connection: Connection) -> Check:
-    stuck = health.stuck_jobs(connection)
+    stuck = health.stuck_jobs(connection, _FEW)
     found = ", ".join(
-        f"{task} {job} for {seconds:.0f} s" + ("" if has_timeout else " without a timeout")
-        for task, job, seconds, has_timeout in stuck
+        f"{each.task} {each.job_id} for {each.seconds:.0f} s" + ("" if each.has_timeout else " without a timeout")
+        for each in stuck
     )
     advice = (
         "look at its worker (penstock job ID), restart that, and give the task a timeout that is longer than it needs"

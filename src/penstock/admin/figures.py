@@ -23,7 +23,7 @@ from penstock.storage.inspect.minutes import add_up, read_minutes
 from penstock.storage.inspect.stats import StoredFigures, queue_stats, read_figures
 from penstock.storage.work.workers import read_workers
 
-__all__ = ["all_stats", "answers", "history", "queue_names", "shards", "silent_shard", "stats", "workers"]
+__all__ = ["all_stats", "answers", "histories", "history", "queue_names", "shards", "silent_shard", "stats", "workers"]
 
 # A day: so long the minutes are kept.
 MOST_MINUTES = 1_440
@@ -49,9 +49,24 @@ def history(databases: Databases, queue: str, minutes: int) -> History:
     """A queue's figures minute by minute."""
     checked_count("minutes", minutes, most=MOST_MINUTES)
     entry = databases.read(lambda connection: find_queue(connection, queue))
-    answers = ask_everywhere(databases, lambda c: read_minutes(c, entry.partition_ids, minutes))
-    noted = add_up(minute for given in answers for minute in given)
-    return History(queue=entry.name, minutes=noted, unavailable=unavailable(answers))
+    return _histories(databases, [entry], minutes)[0]
+
+
+def histories(databases: Databases, minutes: int, names: Collection[str] | None) -> list[History]:
+    """The same of every queue there is, or of those that are named."""
+    checked_count("minutes", minutes, most=MOST_MINUTES)
+    queues = databases.read(read_queues)
+    return _histories(databases, [each for each in queues if names is None or each.name in names], minutes)
+
+
+def _histories(databases: Databases, queues: Sequence[QueueEntry], minutes: int) -> list[History]:
+    partitions = {queue.id: queue.partition_ids for queue in queues}
+    answers = ask_everywhere(databases, lambda connection: read_minutes(connection, partitions, minutes))
+    left_out = unavailable(answers)
+    return [
+        History(queue=queue.name, minutes=add_up([each[queue.id] for each in answers]), unavailable=left_out)
+        for queue in queues
+    ]
 
 
 def workers(databases: Databases) -> list[WorkerInfo]:

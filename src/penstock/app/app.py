@@ -41,6 +41,7 @@ from penstock.client.pending import PendingJob, prepare
 from penstock.client.task import Queue, Task
 from penstock.client.testing import Testing
 from penstock.model import (
+    Attention,
     AuditEntry,
     BlockedKey,
     Cron,
@@ -52,6 +53,7 @@ from penstock.model import (
     Load,
     QueueDefinition,
     Resize,
+    SearchHit,
     Shard,
     State,
     Stats,
@@ -356,6 +358,29 @@ class App:
     def history(self, queue: str | Queue, minutes: int = 60) -> History:
         """A queue's figures minute by minute, of the last so many minutes; they are kept for a day."""
         return admin.history(self.databases, name_of(queue), minutes)
+
+    @question
+    def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """The figures of every queue minute by minute, or of those that are named: one question for all of them."""
+        return admin.histories(self.databases, minutes, names)
+
+    @question
+    def attention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """What needs a person's attention now, the most urgent first; with `queues` what is about these only."""
+        scope = scope_of(queues, None)
+        return admin.attention(self.databases, None if scope is None else scope.queues)
+
+    @question
+    def search(
+        self, text: str, limit: int = 20, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[SearchHit]:
+        """Look for a text everywhere: a job's id, a part of the name of a queue, task, cron, load or worker, and whole
+        keys, idempotency keys and tags. Exact hits come first.
+
+        A key is found where it is halted, or where one of the newest thousand jobs of a shard has it, a tag there only:
+        `jobs` looks further. `queues` and `tenant` are as those of `job`; with a tenant only its jobs are found.
+        """
+        return admin.search(self.databases, text, limit, scope_of(queues, tenant))
 
     @question
     def workers(self) -> list[WorkerInfo]:
@@ -731,6 +756,10 @@ class App:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
 
+    async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
+        """`histories` for coroutines."""
+        return await call_in_thread(lambda: self.histories(minutes, names), self.request_timeout)
+
     async def aloads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
         """`loads` for coroutines."""
         return await call_in_thread(lambda: self.loads(limit, names=names), self.request_timeout)
@@ -758,6 +787,18 @@ class App:
     async def aqueues(self, names: Collection[str] | None = None) -> list[Stats]:
         """`queues` for coroutines."""
         return await call_in_thread(lambda: self.queues(names), self.request_timeout)
+
+    async def aattention(self, queues: Collection[str] | None = None) -> list[Attention]:
+        """`attention` for coroutines."""
+        return await call_in_thread(lambda: self.attention(queues), self.request_timeout)
+
+    async def asearch(
+        self, text: str, limit: int = 20, *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[SearchHit]:
+        """`search` for coroutines."""
+        return await call_in_thread(
+            lambda: self.search(text, limit, queues=queues, tenant=tenant), self.request_timeout
+        )
 
     async def aworkers(self) -> list[WorkerInfo]:
         """`workers` for coroutines."""

@@ -49,7 +49,7 @@ def report(
     if as_json:
         show_json({"path": str(made.path), **asdict(figures)})
         return
-    from penstock.spark.reporting.formatting import as_text, duration, percent, rate
+    from penstock.drawing.formatting import as_text, duration, percent, rate
 
     if figures.ended:
         a_second = figures.jobs_a_second

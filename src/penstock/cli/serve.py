@@ -10,8 +10,8 @@ import typer
 
 from penstock.app import App
 from penstock.cli.app_target import ensure_answering, find_app, open_app
-from penstock.cli.shared_options import LogJson, LogLevel, Url
-from penstock.cli.terminal import say
+from penstock.cli.shared_options import AsJson, LogJson, LogLevel, Url
+from penstock.cli.terminal import say, show_json
 from penstock.cli.work import begin_log
 from penstock.model.checks import checked_count
 
@@ -39,8 +39,9 @@ def serve(
     require_token: RequireToken = False,
     log_level: LogLevel = None,
     log_json: LogJson = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Serve the HTTP API, for programs in any language."""
+    """Serve the HTTP API, for programs in any language, and the dashboard."""
     checked_count("workers", workers, most=MOST_PROCESSES)
     if target is not None and url is not None:
         raise typer.BadParameter("the app that MODULE:APP names has its own database; leave --url out")
@@ -54,11 +55,19 @@ def serve(
         ensure_answering(app, creates=True)
         listener = bind(host, port) if descriptor is None else take_over(descriptor)
         if descriptor is None:
-            say(f"{address_of(listener).url}/api/v1/openapi.json")
+            _tell(address_of(listener).url, as_json)
         if workers > 1 and descriptor is None:
             run_processes(workers, listener, sys.argv[1:])
         else:
             _serve(app, listener, requires_token=require_token)
+
+
+def _tell(url: str, as_json: bool) -> None:
+    if as_json:
+        show_json({"dashboard": f"{url}/", "openapi": f"{url}/api/v1/openapi.json"})
+    else:
+        say(f"{url}/ is the dashboard")
+        say(f"{url}/api/v1/openapi.json describes the HTTP API", "dim")
 
 
 def _serve(app: App, listener: socket, *, requires_token: bool) -> None:

@@ -49,7 +49,7 @@ def up(
     log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run embedded servers in .penstock, the HTTP API and an app's jobs, until Ctrl-C."""
+    """Run embedded servers, the HTTP API and an app's jobs, until Ctrl-C."""
     checked_concurrency(concurrency)
     checked_seconds("grace", grace)
     app = None if target is None else find_app(target)
@@ -99,7 +99,7 @@ def _serving(app: App, host: str, port: int | None, *, requires_token: bool) -> 
         token = None if home is None else stack.enter_context(machine_token(home))
         application = Application(app, is_local=is_local, machine_token=token)
         url = stack.enter_context(serving_beside(application, listener))
-        log.info("the HTTP API is at %s/api/v1/openapi.json", url)
+        log.info("the dashboard is at %s/, the HTTP API at %s/api/v1/openapi.json", url, url)
         yield
 
 

@@ -3,6 +3,7 @@
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
 job_filters, job_page           by what jobs are chosen; a page of them
 history, dead_letter            figures minute by minute; what watchers are told of a dead letter
+attention, search_hit           what needs a person's attention; what a search found
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
@@ -23,13 +24,14 @@ error_text                      an exception as the text that is stored, with th
 Nothing here does I/O or knows a clock. Every object is frozen: what a call returned stays what it was.
 """
 
+from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.explanation import Explanation
 from penstock.model.handler_signals import Discard, Retry, Snooze
-from penstock.model.history import History, Minute
+from penstock.model.history import History, Minute, Percentiles
 from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_page import JobPage
 from penstock.model.job_state import State
@@ -37,6 +39,7 @@ from penstock.model.load import Load
 from penstock.model.queue import QueueDefinition
 from penstock.model.resize import Resize
 from penstock.model.rules import QueueRules
+from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
 from penstock.model.stats import PartitionStats, Stats
 from penstock.model.token import Role, Token
@@ -44,6 +47,7 @@ from penstock.model.trace_context import TraceContext
 from penstock.model.worker import WorkerInfo
 
 __all__ = [
+    "Attention",
     "AuditEntry",
     "BlockedKey",
     "Cron",
@@ -59,11 +63,13 @@ __all__ = [
     "Load",
     "Minute",
     "PartitionStats",
+    "Percentiles",
     "QueueDefinition",
     "QueueRules",
     "Resize",
     "Retry",
     "Role",
+    "SearchHit",
     "Shard",
     "Snooze",
     "State",

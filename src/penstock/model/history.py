@@ -7,7 +7,20 @@ from datetime import datetime
 
 from penstock.model.short_repr import ShortRepr
 
-__all__ = ["History", "Minute"]
+__all__ = ["History", "Minute", "Percentiles"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """How long so many jobs (`count`) took, in seconds: half of them `p50` at most, 95 and 99 of 100 `p95` and `p99`.
+
+    They are read off a histogram, and off by a quarter at most, but below a tenth of a millisecond.
+    """
+
+    count: int
+    p50: float
+    p95: float
+    p99: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -16,7 +29,8 @@ class Minute(ShortRepr):
 
     `waiting`, `running`, `scheduled`, `blocked` and `dead` count jobs, `oldest_wait_seconds` is of the one that has
     been ready longest. `enqueued` to `expired` count what happened in the `seconds` before; None where no minute was
-    noted before, because no worker ran.
+    noted before, because no worker ran. `wait_seconds` tells how long jobs had been ready when they started,
+    `run_seconds` how long their handlers ran, attempts that failed among them; None where nothing was settled.
     """
 
     minute: datetime
@@ -33,6 +47,8 @@ class Minute(ShortRepr):
     discarded: int | None = None
     expired: int | None = None
     seconds: float | None = None
+    wait_seconds: Percentiles | None = None
+    run_seconds: Percentiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

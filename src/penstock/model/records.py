@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 from msgspec import Meta, Struct, defstruct
 
+from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cron import Cron
@@ -26,6 +27,7 @@ from penstock.model.explanation import Explanation
 from penstock.model.job import Edit, Failure, Job, JobDetail
 from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
+from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
 from penstock.model.worker import WorkerInfo
 
@@ -129,6 +131,7 @@ def _draining(given: Sequence[tuple[str, int]]) -> list[Draining]:
 _PLAIN = {bytes: _Form(Base64, _base64), datetime: _Form(Annotated[datetime, Meta(tz=True)])}
 # By these names an explanation tells of jobs, where it does not tell how many there are.
 _JOBS_OF_EXPLANATIONS = frozenset({"batch", "dead", "head", "held_by", "parents", "running"})
+_JOBS_OF_ATTENTION = frozenset({"job_id", "jobs"})
 
 
 def _detail(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,12 +145,21 @@ def _detail(given: Mapping[str, Any]) -> dict[str, Any]:
     return detail
 
 
+def _attention_detail(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _as_text(value) if name in _JOBS_OF_ATTENTION else value for name, value in given.items()}
+
+
+def _as_text(value: Any) -> Any:
+    return [str(each) for each in value] if isinstance(value, list) else str(value)
+
+
 _LEFT_OUT = _Form(None)
 _ID = _Form(str, str)
 _IDS = _Form(list[str], _make_list(str))
 # As text where SQL wrote what Python cannot read; null where whoever looks may not see arguments.
 _ARGS = _Form(dict[str, Any] | str | None)
 _PARTICULAR: Mapping[tuple[type, str], _Form] = {
+    (Attention, "detail"): _Form(dict[str, Any], _attention_detail),
     (AuditEntry, "id"): _ID,
     (Job, "id"): _ID,
     (Job, "after"): _IDS,
@@ -163,6 +175,7 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),
     (Resize, "draining"): _Form(list[Draining], _draining),
+    (SearchHit, "id"): _Form(str | None, _make_if_any(str)),
     (Shard, "url"): _LEFT_OUT,
 }
 

@@ -6,10 +6,12 @@ claim_size    how many jobs a worker claims at once
 claim_order   in which order a claim tries partitions
 batch_rows    how many jobs a batch handler of Spark is given at once
 batch_size    how many one in a worker is, and how long they wait for each other
+histogram     how many values fell between which bounds, and percentiles read off it
 slot_shares   who may claim for a worker's slots, where it serves several databases
 rate          how often jobs may start
 permits       how many jobs may run in each partition, where the whole queue has a limit
 tokens        how many jobs may start in each partition, where the whole queue has a rate
+judgements    from when on something is wrong
 roster        what may start next in one owned partition; around it:
   waiting_job   what it has to know of a job
   job_sequence  the waiting jobs of one key, priority and key map, in order

@@ -25,6 +25,7 @@ from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller, check_may
+from penstock.server.dashboard import Dashboard, TrustedProxy
 from penstock.server.guard import Guard
 from penstock.server.openapi import describe
 from penstock.server.operation import EVENTS, JSON, Answer, Operation
@@ -45,16 +46,24 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 class Application:
     """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one;
-    `machine_token` is taken beside those that were made.
+    `machine_token` is taken beside those that were made; `trusted_proxy` signs its users in to the dashboard.
     """
 
-    def __init__(self, app: App, *, is_local: bool, machine_token: str | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        is_local: bool,
+        machine_token: str | None = None,
+        trusted_proxy: TrustedProxy | None = None,
+    ) -> None:
         self.services = Services(app)
         self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
         self._rates = CallRates()
         self._standing = StandingCalls(self._admit)
         self._outside = Outside(app)
         self._router = Router(OPERATIONS)
+        self._dashboard = Dashboard(self.services, self._guard, self._router, self._rates, trusted_proxy)
         self._document: tuple[str, bytes] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,6 +87,7 @@ class Application:
             if message["type"] == "lifespan.shutdown":
                 self.begin_stop()
                 await self.services.close()
+                self._dashboard.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
             await send({"type": "lifespan.startup.complete"})
@@ -101,10 +111,12 @@ class Application:
             return respond_with(problem_of(ProblemError("internal", "the server's log has the cause")), HEADERS)
 
     async def _respond(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
-        parts = path_parts(scope)
+        parts = path_parts(scope) or (b"",)
         if parts in PROBES and scope["method"] in ("GET", "HEAD"):
             return await self.services.admitting.run(lambda: self._outside.health(parts))
         if parts[:2] != PREFIX and parts != METRICS:
+            if self._dashboard.has(scope["method"], parts) or "text/html" in headers.get("accept", ""):
+                return await self._dashboard.answer(scope, receive, headers, parts)
             told = f"there is nothing at this path; the API is at {_mounted_at(scope)}/api/v1/openapi.json"
             raise ProblemError("not-found", told)
         caller = await self._admit(scope, headers)
@@ -115,9 +127,9 @@ class Application:
         if parts == (b"openapi.json",) and scope["method"] == "GET":
             return self._describe(_mounted_at(scope))
         found = self._router.find(scope["method"], parts)
-        if found.operation is None:
+        if found.entry is None:
             return _refuse_path(found.methods, _mounted_at(scope))
-        operation = found.operation
+        operation = found.entry
         check_may(caller, operation, found.named)
         values: dict[str, Any] = dict(found.named)
         if operation.query is not None:

@@ -18,9 +18,12 @@ __all__ = ["Caller", "check_may"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """One request's. `bearer` is the name of its token; None: there was none, and none was needed."""
+    """One request's. `bearer` is the name of its token; None: there was none, and none was needed. `user` is whom a
+    trusted proxy signed in.
+    """
 
     bearer: str | None
+    user: str | None = None
     role: Role
     queues: frozenset[str] | None = None
     tenant: str | None = None
@@ -30,6 +33,8 @@ class Caller:
     @property
     def name(self) -> str:
         """As it stands in the audit."""
+        if self.user is not None:
+            return f"user {self.user}"
         return f"token {self.bearer}" if self.bearer is not None else "this machine"
 
     @property

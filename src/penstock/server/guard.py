@@ -58,8 +58,14 @@ class Guard:
         """Who calls; it may ask the database. Refused where nobody knows."""
         address = scope["client"][0] if scope.get("client") else None
         given = headers.get("authorization")
-        if given is not None:
-            return self._of_token(given, address)
+        if given is None:
+            return self.admit_without_token(headers, address)
+        if given[: len(BEARER)].lower() != BEARER:
+            raise _unauthorized("write Authorization: Bearer TOKEN")
+        return self.bearer_of(given[len(BEARER) :].strip(), address)
+
+    def admit_without_token(self, headers: Headers, address: str | None) -> Caller:
+        """Whoever sits at this machine, as long as there is no token."""
         if not self._is_local:
             raise _unauthorized("send Authorization: Bearer TOKEN; `penstock token create` makes one")
         for refusal in _REFUSALS:
@@ -69,10 +75,8 @@ class Guard:
             raise _unauthorized("there are tokens by now, so each call needs one: send Authorization: Bearer TOKEN")
         return Caller(bearer=None, role=Role.ADMIN, address=address)
 
-    def _of_token(self, given: str, address: str | None) -> Caller:
-        if given[: len(BEARER)].lower() != BEARER:
-            raise _unauthorized("write Authorization: Bearer TOKEN")
-        secret = given[len(BEARER) :].strip()
+    def bearer_of(self, secret: str, address: str | None) -> Caller:
+        """Who bears that token."""
         if self._machine_token is not None and compare_digest(secret.encode(), self._machine_token):
             return Caller(bearer="of this machine", role=Role.ADMIN, address=address)
         token = self._tokens.find(secret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.crons import crons
 from penstock.server.events import events
@@ -14,6 +15,7 @@ from penstock.server.produce import produce
 from penstock.server.queue_acts import queue_acts
 from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
+from penstock.server.search import search
 from penstock.server.shards import shards
 from penstock.server.worker_list import worker_list
 
@@ -29,6 +31,8 @@ OPERATIONS: list[Operation] = [
     *queue_acts,
     *loads,
     *crons,
+    *attention,
+    *search,
     *worker_list,
     *shards,
     *audit,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.model import BlockedKey, History, Stats
 from penstock.server.call import Call
 from penstock.server.job_acts import Counted
-from penstock.server.narrowing import refuse_tenant
+from penstock.server.narrowing import queue_for, refuse_tenant
 from penstock.server.operation import Answer, Operations
 from penstock.server.values import given_fields
 
@@ -59,6 +59,13 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
     minutes: Annotated[int, Meta(ge=1, le=1_440)] = 60
 
 
+class HistoriesQuery(Struct, frozen=True, kw_only=True):
+    """Of how many minutes, and of which queues; `queue` may be given several times."""
+
+    minutes: Annotated[int, Meta(ge=1, le=60)] = 30
+    queue: Annotated[list[str], Meta(max_length=MOST_LISTED)] = []
+
+
 class NamesQuery(Struct, frozen=True, kw_only=True):
     """A part of a list that is in order of name."""
 
@@ -78,6 +85,13 @@ class Queues:
 
     queues: list[Stats]
     next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Histories:
+    """Queues with their minutes."""
+
+    histories: list[History]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,16 @@ def read_stats(call: Call, queue: str) -> Stats:
 def read_history(call: Call, queue: str, query: HistoryQuery) -> History:
     """The figures of a queue minute by minute, as workers noted them."""
     return call.app.history(queue, query.minutes)
+
+
+@queues.add("GET", "/history", may="read", is_narrowed=True)
+def list_histories(call: Call, query: HistoriesQuery) -> Histories:
+    """The figures of every queue minute by minute, or of each `queue` that is given."""
+    refuse_tenant(call.caller)
+    names = frozenset(query.queue) or None
+    if call.caller.queues is not None:
+        names = call.caller.queues if names is None else frozenset(queue_for(call.caller, name) for name in names)
+    return Histories(call.app.histories(query.minutes, names))
 
 
 @queues.add("GET", "/queues/{queue}/blocked-keys", may="read")

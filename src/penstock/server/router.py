@@ -1,37 +1,51 @@
-"""Which operation a request is for. Names in a path may hold anything, a slash too: each part is decoded by itself."""
+"""What a request is for, by its path. Names there may hold anything, a slash too: each part is decoded by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from penstock.errors import InvalidInput
-from penstock.server.operation import Operation
 
 __all__ = ["Found", "Router", "path_parts"]
 
 
-class Found(NamedTuple):
-    """The operation, and the parameters that stand in the path; without one, the methods that the path has."""
+class Routed(Protocol):
+    """What has a method and a path: an operation of the API, or a page."""
 
-    operation: Operation | None
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def segments(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=Routed)
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[R]):
+    """What the path means, and the parameters that stand in it; without that, the methods that the path has."""
+
+    entry: R | None
     named: Mapping[str, str]
     methods: tuple[str, ...]
 
 
-class Router:
-    """All operations, by the parts of their paths."""
+class Router(Generic[R]):
+    """All of a kind, by the parts of their paths."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._by_path: dict[tuple[str, ...], dict[str, Operation]] = {}
-        for operation in operations:
-            self._by_path.setdefault(operation.segments, {})[operation.method] = operation
+    def __init__(self, entries: Iterable[R]) -> None:
+        self._by_path: dict[tuple[str, ...], dict[str, R]] = {}
+        for entry in entries:
+            self._by_path.setdefault(entry.segments, {})[entry.method] = entry
         # One with a word where another has a parameter goes first: jobs/cancel is no job.
         self._paths = sorted(self._by_path, key=lambda path: [part.startswith("{") for part in path])
 
-    def find(self, method: str, parts: tuple[bytes, ...]) -> Found:
-        """The operation of that method and path."""
+    def find(self, method: str, parts: tuple[bytes, ...]) -> Found[R]:
+        """What that method and path mean."""
         # A path may be both jobs/cancel, which has POST, and jobs/{id}, which has GET.
         methods: list[str] = []
         for path in self._paths:
@@ -40,7 +54,9 @@ class Router:
             by_method = self._by_path[path]
             if method in by_method:
                 named = {
-                    part[1:-1]: _text(part[1:-1], raw) for part, raw in zip(path, parts, strict=True) if part[0] == "{"
+                    part[1:-1]: _text(part[1:-1], raw)
+                    for part, raw in zip(path, parts, strict=True)
+                    if part.startswith("{")
                 }
                 return Found(by_method[method], named, ())
             methods += by_method
@@ -56,7 +72,7 @@ def path_parts(scope: Mapping[str, Any]) -> tuple[bytes, ...]:
 
 
 def _fits(part: str, raw: bytes) -> bool:
-    return part[0] == "{" or part.encode() == raw
+    return part.startswith("{") or part.encode() == raw
 
 
 def _text(name: str, raw: bytes) -> str:

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["ADMITTING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
+__all__ = ["ADMITTING", "DRAWING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
 
 T = TypeVar("T")
 # What their threads are called.
 PRODUCING, LOADING, LOOKING, WATCHING = "penstock-produce", "penstock-load", "penstock-look", "penstock-watch"
-ADMITTING = "penstock-admit"
+ADMITTING, DRAWING = "penstock-admit", "penstock-page"
 MOST_WAITING = 1_000
 
 

@@ -72,7 +72,7 @@ def _fire(connection: Connection, due: list[crons.CronEntry]) -> int:
     now = crons.database_now(connection)
     has_map: dict[int, bool] = {}
     firings: list[crons.Firing] = []
-    advanced: list[tuple[str, datetime, datetime]] = []
+    advanced: list[crons.Fired] = []
     for entry in due:
         queue = queues.get(entry.queue_id)
         if queue is None:
@@ -89,14 +89,16 @@ def _fire(connection: Connection, due: list[crons.CronEntry]) -> int:
             instants, upcoming = _instants(Schedule(entry.expression, entry.timezone), entry.next_at, now)
         except PenstockError as error:
             log.error("cron %r cannot be read and is passed over: %s", entry.name, error)
-            advanced.append((entry.name, datetime(9998, 1, 1, tzinfo=UTC), entry.next_at))
+            advanced.append(crons.Fired(entry.name, datetime(9998, 1, 1, tzinfo=UTC), entry.next_at, None))
             continue
         firings += [crons.Firing(queue, entry, {"instant": instant.isoformat()}) for instant in instants]
-        advanced.append((entry.name, upcoming, instants[-1]))
-    if firings and crons.enqueue(connection, firings, DEFAULT_PRIORITY, here) is None:
+        advanced.append(crons.Fired(entry.name, upcoming, instants[-1], None))
+    ids = crons.enqueue(connection, firings, DEFAULT_PRIORITY, here) if firings else []
+    if ids is None:
         return 0
     if advanced:
-        crons.advance(connection, advanced)
+        last_jobs = {firing.entry.name: id_ for firing, id_ in zip(firings, ids, strict=True)}
+        crons.advance(connection, [each._replace(last_job=last_jobs.get(each.name)) for each in advanced])
     return len(firings)
 
 

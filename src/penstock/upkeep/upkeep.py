@@ -18,6 +18,8 @@
     list      keys of what is left of closed maps are listed, so that       the same
               others need not wait
     note      the figures of the minute are kept, for a day                 once a minute, by one worker
+    times     how long jobs waited and ran is told, of those that this      once a minute, by each; the rest when
+              process settled                                               it stops
     forget    stages that were never published, receipts that nobody        every minute
               will ask for
     prune     tables ahead are made, old ones dropped; of the audit goes    the same
@@ -50,6 +52,7 @@ from penstock.storage.upkeep.prune import prune
 from penstock.storage.upkeep.tables_ahead import make_ahead, use_daily_slice
 from penstock.storage.work import workers
 from penstock.upkeep.cron import fire_crons
+from penstock.upkeep.queue_times import QueueTimes
 from penstock.upkeep.shared_upkeep import SharedUpkeep
 from penstock.upkeep.troubles import Troubles
 
@@ -61,6 +64,8 @@ T = TypeVar("T")
 SWEEP_SECONDS = 2.0
 LOOK_SECONDS = 0.25
 PRUNE_SECONDS = 60.0
+# So long a worker that stops tries to tell its last figures.
+LAST_SECONDS = 2.0
 # So many children are looked at in one transaction.
 CHILDREN = 1_024
 
@@ -81,6 +86,8 @@ class Upkeep:
         self._retention = retention
         self._on_rescued = on_rescued
         self._shared = shared
+        # Counted by whoever settles jobs on this database, with this object at hand.
+        self.times = QueueTimes()
         self._wake = threading.Event()
         self._is_stopping = False
         self._look_at = 0.0
@@ -102,10 +109,15 @@ class Upkeep:
         self._thread.start()
 
     def stop(self) -> None:
-        """End them."""
+        """End them, and tell what was counted since the last minute."""
         self._is_stopping = True
         self._wake.set()
         self._thread.join()
+        if not self._database.breaker.is_down:
+            try:
+                self.note_times(LAST_SECONDS)
+            except Exception as error:
+                log.warning("how long the last jobs waited and ran could not be told: %s", error)
 
     def look_in(self, seconds: float) -> None:
         """From another thread: something is due in so many seconds."""
@@ -219,7 +231,16 @@ class Upkeep:
         self._do(resize.list_rest)
         self._list_seconds = max(SWEEP_SECONDS, 20 * (system.monotonic() - started_at))
 
+    def note_times(self, timeout: float = 5.0) -> None:
+        """Write down what was counted of waits and run times and was not told yet."""
+        counted = self.times.unwritten()
+        if counted:
+            self._database.run(lambda connection: sweep.note_times(connection, counted), timeout=timeout)
+            self.times.note_written(counted)
+
     def _note_minute(self) -> None:
+        # First: this minute is over for whoever counts.
+        self._try("note_times", self.note_times)
         left = self._do(sweep.note_minute)
         self._note_at = system.monotonic() + (PRUNE_SECONDS if left is None else max(left, SWEEP_SECONDS))
 

@@ -10,6 +10,7 @@ database_worker     that registers there, and has a
   ended_jobs          those that ended, sorted for settling
   reporting           what a turn committed: told to counts, figures, log, hooks and upkeep
   job_figures         how many attempts ended and how, what jobs waited and ran, by task, for metrics
+  settled_times       what jobs waited and ran, by queue, for the figures of each minute
   worker_heartbeat    renews its row; hears which jobs and queues are to stop
   listener            hears producers
   split_leases        finds out whether a handler's own transaction ended its job

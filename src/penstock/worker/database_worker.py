@@ -23,6 +23,7 @@ from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import stop_error
 from penstock.storage.inspect.health import divided_tasks
 from penstock.storage.work import workers
+from penstock.upkeep.queue_times import QueueTimes
 from penstock.worker.backlog import Backlog
 from penstock.worker.conductor import Conductor, DatabaseAway
 from penstock.worker.context import Registration
@@ -34,6 +35,7 @@ from penstock.worker.listener import Listener
 from penstock.worker.queue_caps import QueueCaps
 from penstock.worker.reporting import Reports
 from penstock.worker.served_queues import ServedQueue
+from penstock.worker.settled_times import SettledTimes
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.snapshot import DatabaseSnapshot
 from penstock.worker.stop_request import StopRequest
@@ -52,6 +54,8 @@ AGAIN_SECONDS = 1.0
 class Upkeep(Protocol):
     """What keeps house on one database, as a worker sees it."""
 
+    @property
+    def times(self) -> QueueTimes: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def look_in(self, seconds: float) -> None: ...
@@ -111,7 +115,8 @@ class DatabaseWorker:
         self.backlog = Backlog(slot_pool, self._registration, self._signal.set, end_with)
         tasks = [task for queue in self.served for task in queue.tasks.values()]
         self._figures = JobFigures(tasks) if has_figures else None
-        self._reports = Reports(hooks, end_log, upkeep.look_in, upkeep.unblock_later, self._figures)
+        times = SettledTimes(upkeep.times, {queue.name: queue.queue_id for queue in self.served})
+        self._reports = Reports(hooks, end_log, upkeep.look_in, upkeep.unblock_later, times, self._figures)
         self._heartbeat = WorkerHeartbeat(
             database,
             self.backlog,

@@ -7,17 +7,17 @@ written by its conductor alone; whoever reads them may find a turn half written.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock.clock import system, ticks
+from penstock.policy.histogram import Histogram
 from penstock.storage.work.leases import Lease
 from penstock.task.definition import TaskDefinition
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.ended_jobs import EndedJobs
 
-__all__ = ["BOUNDS", "Histogram", "JobFigures", "TaskFigures"]
+__all__ = ["BOUNDS", "JobFigures", "TaskFigures", "age_of_ready"]
 
 # The upper bounds of the buckets, in seconds, as Prometheus is told them.
 BOUNDS = (
@@ -25,35 +25,6 @@ BOUNDS = (
     "1", "2.5", "5", "10", "30", "60", "300", "1800", "7200",
 )  # fmt: skip
 _MICROSECONDS = tuple(round(float(bound) * 1e6) for bound in BOUNDS)
-
-
-class Histogram:
-    """How many values fell into each bucket, the last of which has no bound; in microseconds."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0
-
-    def add_all(self, values: Sequence[int], *, until: int | None = None) -> None:
-        """Take in several; where `until` is given, how much each of them lacks to it."""
-        low, high, total = min(values), max(values), sum(values)
-        if until is not None:
-            low, high, total = until - high, until - low, until * len(values) - total
-        self.total += total
-        first, last = bisect_left(_MICROSECONDS, low), bisect_left(_MICROSECONDS, high)
-        if first == last:
-            # So it is nearly always: what was claimed together has waited and runs for about as long.
-            self.counts[first] += len(values)
-            return
-        values = sorted(values if until is None else [until - value for value in values])
-        begin = 0
-        for bucket in range(first, last):
-            end = bisect_right(values, _MICROSECONDS[bucket], begin)
-            self.counts[bucket] += end - begin
-            begin = end
-        self.counts[last] += len(values) - begin
 
 
 class TaskFigures:
@@ -64,8 +35,8 @@ class TaskFigures:
     def __init__(self, queue: str, task: str) -> None:
         self.queue = queue
         self.task = task
-        self.wait = Histogram()
-        self.run = Histogram()
+        self.wait = Histogram(_MICROSECONDS)
+        self.run = Histogram(_MICROSECONDS)
         # By how they ended, as settles name it.
         self.ends: Counter[str] = Counter()
         # Ends that were refused: the job was not this worker's any more.
@@ -94,7 +65,7 @@ class JobFigures:
                     figures = self._of_lease(lease, ended.jobs)
                     figures.ends["succeeded"] += len(group.runs)
                     figures.run.add_all(group.runs)
-                    figures.wait.add_all(group.ages, until=_age_of_ready(lease, collected_at))
+                    figures.wait.add_all(group.ages, until=age_of_ready(lease, collected_at))
         if together < len(ended.jobs):
             self._note_one_by_one(ended.jobs, set(not_held))
 
@@ -140,6 +111,6 @@ class JobFigures:
         return figures
 
 
-def _age_of_ready(lease: Lease, now: float) -> int:
+def age_of_ready(lease: Lease, now: float) -> int:
     """How many microseconds ago, at that monotonic time, the jobs of a lease became ready."""
     return int((now - lease.taken_at + max(lease.waited_seconds, 0.0)) * 1e6)

@@ -17,6 +17,7 @@ from penstock.worker.end_log import EndLog
 from penstock.worker.ended_jobs import EndedJobs
 from penstock.worker.hooks import Event, Hooks
 from penstock.worker.job_figures import JobFigures
+from penstock.worker.settled_times import SettledTimes
 
 __all__ = ["Reports"]
 
@@ -29,9 +30,9 @@ CHILDREN_A_TURN = 1_024
 class Reports:
     """Used by the conductor; others read `counts`.
 
-    `figures` are kept where somebody wants them. `on_due` is called when a job was put off for so many seconds, so
-    that upkeep looks in time; `on_children` with children that are to be looked at, and would keep a turn for too
-    long.
+    `times` are of every job, `figures` are kept where somebody wants them. `on_due` is called when a job was put off
+    for so many seconds, so that upkeep looks in time; `on_children` with children that are to be looked at, and would
+    keep a turn for too long.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class Reports:
         end_log: EndLog,
         on_due: Callable[[float], None],
         on_children: Callable[[list[int]], None],
+        times: SettledTimes,
         figures: JobFigures | None = None,
     ) -> None:
         self._hooks = hooks
         self._end_log = end_log
         self._on_due = on_due
         self._on_children = on_children
+        self._times = times
         self._figures = figures
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
@@ -54,6 +57,7 @@ class Reports:
         """Report what came of a turn that settled this, collected at that monotonic time."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
+        self._times.note(ended, collected_at)
         if self._figures is not None:
             self._figures.note(ended, turn.unsettled, collected_at)
         if ended.ends or log.isEnabledFor(logging.DEBUG):

@@ -67,6 +67,29 @@ def test_a_worker_is_given_jobs_and_settles_them(world: World) -> None:
     assert world.leases() == []
 
 
+def test_how_long_jobs_waited_and_ran_is_told_minute_by_minute(world: World) -> None:
+    declare(world).enqueue_many(addresses(3))
+    world.app.queue("orders", order="key").task(name="ship", key="to")(_send).enqueue_many(addresses(2))
+    world.ask("select penstock.note_minute()")
+
+    async def scenario() -> None:
+        async with world.server() as server:
+            client = await world.join(server, MAIL | {"orders": {"ship": {}}}, concurrency=10)
+            given: list[GivenJob] = []
+            while len(given) < 5:
+                given += (await client.poll(server, want=10, wait=5)).jobs
+            sent = [job for job in given if job.queue == "mail"]
+            shipped = [job for job in given if job.queue == "orders"]
+            ends = [*ends_of(sent[:2]), *ends_of(sent[2:], "released"), *ends_of(shipped, "failed", error="no")]
+            assert (await client.poll(server, ends)).lost == []
+
+    run(scenario())
+    for queue, waits, runs in (("mail", 3, 2), ("orders", 2, 2)):
+        noted = world.app.history(queue).minutes
+        assert sum(minute.wait_seconds.count for minute in noted if minute.wait_seconds) == waits
+        assert sum(minute.run_seconds.count for minute in noted if minute.run_seconds) == runs
+
+
 def test_no_more_is_given_than_a_worker_runs_at_once(world: World) -> None:
     declare(world).enqueue_many(addresses(9))
 

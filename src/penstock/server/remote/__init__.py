@@ -10,6 +10,7 @@ messages           what is said, as JSON; job_names: how jobs and leases are nam
 registered_worker  what a worker announced, checked and stored
 poll_call          one request of a poll, from greeting to answer; stands: how it stands on each database
 ends               how jobs ended, as it is said and as it is settled
+polled_times       how long jobs waited and ran, for the figures of each minute
 turns              a turn on one database; plain_lane and owned_lane: the two ways it goes
 waiting_polls      polls that wait, in lines; wake_calls: being woken by producers
 remote_shard       all of it on one database: threads, and rounds for open polls

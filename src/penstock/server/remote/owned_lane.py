@@ -20,6 +20,7 @@ from penstock.engine.link import Link
 from penstock.engine.owned_source import OwnedSource
 from penstock.engine.source import NOTHING, Wish
 from penstock.server.remote.plain_lane import PlainLane, take_turn
+from penstock.server.remote.polled_times import waits_of
 from penstock.server.remote.registered_worker import QueueSet
 from penstock.server.remote.server_row import ServerRow
 from penstock.server.remote.turns import Asker, Order, Taken, Unsure, explain_failure, give
@@ -204,6 +205,8 @@ class OwnedLane:
         for job in self._expire(order, leases):
             rows.pop(job, None)
         taken = give(self._database.shard, order.registered, turn.record, rows)
+        if turn.record is not None:
+            taken.waits = waits_of(turn.record.claimed, leases)
         taken.owns = any(self._source.owns_of(queue) for queue, _ in order.registered.owned)
         patience = self._source.patience(system.monotonic())
         taken.again_in = patience if turn.opens_in is None else min(patience, turn.opens_in)

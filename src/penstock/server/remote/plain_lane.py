@@ -14,6 +14,7 @@ from penstock.deadline import within
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.plain_source import PlainSource
 from penstock.engine.source import NOTHING, Wish
+from penstock.server.remote.polled_times import waits_of
 from penstock.server.remote.registered_worker import QueueSet
 from penstock.server.remote.turns import Asker, Order, Taken, explain_failure, give
 from penstock.storage import Connection, Database
@@ -86,6 +87,8 @@ class PlainLane:
         rows = read_leased(asker, claims.source, turn.leases) if turn.leases else {}
         taken = give(self._database.shard, order.registered, turn.record, rows)
         taken.again_in = turn.opens_in
+        if turn.record is not None:
+            taken.waits = waits_of(turn.record.claimed, turn.leases)
         return taken
 
 

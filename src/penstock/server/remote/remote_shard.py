@@ -18,6 +18,7 @@ from penstock.errors import PenstockError
 from penstock.server.remote.ends import CheckedEnd, SettledEnds, settle
 from penstock.server.remote.owned_lane import OwnedLane
 from penstock.server.remote.plain_lane import PlainLane
+from penstock.server.remote.polled_times import count_runs
 from penstock.server.remote.registered_worker import QueueSet, RegisteredWorker
 from penstock.server.remote.server_row import ServerRow
 from penstock.server.remote.timeouts import take_overdue_away
@@ -39,6 +40,7 @@ from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import remote_workers as storage
 from penstock.storage.work import workers
 from penstock.storage.work.remote_workers import Greeting, HeldLease, PollRecord
+from penstock.upkeep.queue_times import QueueTimes
 from penstock.version import __version__
 
 __all__ = ["OpenPoll", "RemoteShard", "RoundNews"]
@@ -84,7 +86,9 @@ class _Round:
 
 
 class RemoteShard:
-    """Used on the event loop. `is_closing`: whether the server is about to stop."""
+    """Used on the event loop. `times`: where waits and run times are counted; `is_closing`: whether the server is about
+    to stop.
+    """
 
     def __init__(
         self,
@@ -93,8 +97,10 @@ class RemoteShard:
         lease_seconds: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
         is_closing: Callable[[], bool],
+        times: QueueTimes,
     ) -> None:
         self._databases = databases
+        self._times = times
         self.database = database
         self.number = database.shard
         self.row = ServerRow(database, lease_seconds)
@@ -144,6 +150,12 @@ class RemoteShard:
 
     async def take(self, order: Order) -> Taken:
         """Do a turn; `Superseded`, `RemoteGone` or `Unsure`."""
+        taken = await self._take(order)
+        # Here, where nobody else counts at the same time.
+        count_runs(self._times, order, taken.waits)
+        return taken
+
+    async def _take(self, order: Order) -> Taken:
         if order.registered.owned:
             self._is_in_crews = True
             return await self._in(self._owner_thread, lambda: self._owned.take(order))

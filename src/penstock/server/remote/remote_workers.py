@@ -184,18 +184,19 @@ class RemoteWorkers:
         """Serve the databases there are, with their upkeep: a retry has to be promoted, and who is silent rescued."""
         for database in self._databases:
             if database.shard not in self._shards and not self._is_closing:
+                upkeep = self._start_upkeep(database)
                 self._shards[database.shard] = RemoteShard(
-                    self._databases, database, self._lease_seconds, self._spawn, lambda: self._is_closing
+                    self._databases, database, self._lease_seconds, self._spawn, lambda: self._is_closing, upkeep.times
                 )
-                self._start_upkeep(database)
 
-    def _start_upkeep(self, database: Database) -> None:
+    def _start_upkeep(self, database: Database) -> Upkeep:
         if self._shared_upkeep is None:
             self._shared_upkeep = SharedUpkeep(self._databases, self._also)
             self._shared_upkeep.start()
         upkeep = Upkeep(database, self._retention, shared=self._shared_upkeep)
         self._upkeep[database.shard] = upkeep
         upkeep.start()
+        return upkeep
 
     def _stop_upkeep(self) -> None:
         for upkeep in self._upkeep.values():

@@ -122,6 +122,8 @@ class Taken:
     ends_lost: int = 0
     # Seconds after which something may start that could not now.
     again_in: float | None = None
+    # How long what was given had waited, by queue; in microseconds.
+    waits: Mapping[int, list[int]] = field(default_factory=dict)
     # Whether this server owns a partition of any of the queues that were asked for; None: none of them has an owner.
     owns: bool | None = None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.clock import system
+from penstock.drawing.axis import round_top
+from penstock.drawing.charts import Stack, bar, columns, curve, legend
+from penstock.drawing.formatting import count, duration, instant, percent, word
+from penstock.drawing.html_parts import document, nothing, section, table, tile
 from penstock.spark.advising.advice import Advice, Choice, Weights
 from penstock.spark.advising.slow_keys import slow_keys_section
-from penstock.spark.reporting.axis import round_top
-from penstock.spark.reporting.charts import Stack, bar, columns, curve, legend
-from penstock.spark.reporting.formatting import count, duration, instant, percent, word
-from penstock.spark.reporting.html_parts import document, nothing, section, table, tile
 
 __all__ = ["SHOWN", "build_advice_page"]
 

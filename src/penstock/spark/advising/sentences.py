@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.drawing.formatting import as_text, count, duration, percent
 from penstock.model.rules import QueueRules
-from penstock.spark.reporting.formatting import as_text, count, duration, percent
 
 if TYPE_CHECKING:
     from penstock.spark.advising.advice import Advice, Choice

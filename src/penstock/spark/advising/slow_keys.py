@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.drawing.charts import bar
+from penstock.drawing.formatting import count, duration, percent, word
+from penstock.drawing.html_parts import section, table
 from penstock.spark.advising.advice import Advice, Weights
-from penstock.spark.reporting.charts import bar
-from penstock.spark.reporting.formatting import count, duration, percent, word
-from penstock.spark.reporting.html_parts import section, table
 
 __all__ = ["slow_keys_section"]
 

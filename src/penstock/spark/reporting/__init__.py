@@ -4,10 +4,7 @@ report          the call: reads, measures, writes the page
 measure         the figures, counted by Spark, with one file for each subject:
                 job_times, failure_causes, distribution, turns
 figures         the figures as plain values
-axis, skew      the arithmetic of scales, and of uneven keys
+skew            the arithmetic of uneven keys
 key_time        what a key needs for its jobs alone
-page            the page, with its sections in time_sections and share_sections
-charts          the plots, as SVG
-html_parts      the document, its sections, tiles and tables; style.css: how they look
-formatting      numbers, times and foreign text as HTML
+page            the page, with its sections in time_sections and share_sections, drawn with penstock.drawing
 """

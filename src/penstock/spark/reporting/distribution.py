@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
+from penstock.drawing.axis import AGES_SECONDS
 from penstock.model.rules import QueueRules
-from penstock.spark.reporting.axis import AGES_SECONDS
 from penstock.spark.reporting.figures import (
     Age,
     HotKey,

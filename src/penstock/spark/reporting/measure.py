@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as f
 
+from penstock.drawing.axis import moment_seconds, moment_start
 from penstock.model.rules import QueueRules
 from penstock.spark.reporting import distribution
-from penstock.spark.reporting.axis import moment_seconds, moment_start
 from penstock.spark.reporting.failure_causes import count_attempt_causes, count_causes, count_causes_by_moment
 from penstock.spark.reporting.figures import LAST_ATTEMPT, Attempts, Figures, Moment, Percentiles, TaskFigures
 from penstock.spark.reporting.job_times import add_times, percentiles_of, read_percentiles, seconds, to_instant

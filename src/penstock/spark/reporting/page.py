@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.drawing.formatting import UNKNOWN, count, duration, instant, percent, rate, word
+from penstock.drawing.html_parts import LOGO, document, tile
 from penstock.spark.reporting import share_sections, time_sections
 from penstock.spark.reporting.figures import Figures
-from penstock.spark.reporting.formatting import UNKNOWN, count, duration, instant, percent, rate, word
-from penstock.spark.reporting.html_parts import LOGO, document, tile
 
 __all__ = ["build_page"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from penstock.spark.reporting.charts import Stack, bar, columns, curve, legend, strip
+from penstock.drawing.charts import Stack, bar, columns, curve, legend, strip
+from penstock.drawing.formatting import UNKNOWN, count, duration, instant, percent, word
+from penstock.drawing.html_parts import section, table
 from penstock.spark.reporting.figures import Figures, KeySkew, PartitionFigures
-from penstock.spark.reporting.formatting import UNKNOWN, count, duration, instant, percent, word
-from penstock.spark.reporting.html_parts import section, table
 
 __all__ = ["keys", "loads", "partitions", "waiting", "workers"]
 

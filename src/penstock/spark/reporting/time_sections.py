@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from penstock.spark.reporting.axis import find_labelled, logarithmic
-from penstock.spark.reporting.charts import Stack, bar, columns, fan, legend, spread
+from penstock.drawing.axis import find_labelled, logarithmic
+from penstock.drawing.charts import Stack, bar, columns, fan, legend, spread
+from penstock.drawing.formatting import UNKNOWN, count, duration, instant, moment_label, percent, rate, word
+from penstock.drawing.html_parts import nothing, section, table
 from penstock.spark.reporting.failure_causes import COLOURED_CAUSES
 from penstock.spark.reporting.figures import LAST_ATTEMPT, Cause, Figures, Moment, Percentiles
-from penstock.spark.reporting.formatting import UNKNOWN, count, duration, instant, moment_label, percent, rate, word
-from penstock.spark.reporting.html_parts import nothing, section, table
 
 __all__ = ["failures", "retries", "throughput", "times"]
 

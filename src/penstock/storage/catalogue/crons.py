@@ -19,6 +19,7 @@ from penstock.storage.enqueue.write import write_few, write_groups
 __all__ = [
     "CronEntry",
     "CronRow",
+    "Fired",
     "Firing",
     "advance",
     "database_now",
@@ -26,6 +27,7 @@ __all__ = [
     "enqueue",
     "home_of",
     "lock_key_map",
+    "note_job",
     "pause",
     "read",
     "remove",
@@ -45,6 +47,15 @@ class CronEntry:
     key: bytes | None
     args: bytes
     next_at: datetime
+
+
+class Fired(NamedTuple):
+    """What came of an entry that was due: when it is due next, the last instant it fired for, and the job of that."""
+
+    name: str
+    next_at: datetime
+    last_at: datetime
+    last_job: int | None
 
 
 class Firing(NamedTuple):
@@ -69,6 +80,7 @@ class CronRow:
     is_paused: bool
     next_at: datetime
     last_at: datetime | None
+    last_job: int | None
     is_leaving: bool
     moves: int
 
@@ -85,10 +97,15 @@ def due(connection: Connection, after: CronEntry | None = None) -> list[CronEntr
     return [CronEntry(*row) for row in connection.execute(query("due_crons"), last).fetchall()]
 
 
-def advance(connection: Connection, fired: Sequence[tuple[str, datetime, datetime]]) -> None:
-    """Note that entries have fired: their names, when they are due next, and the last instant they fired for."""
-    names, next_at, last_at = ([row[column] for row in fired] for column in range(3))
-    connection.execute(query("advance_crons"), {"names": names, "next_at": next_at, "last_at": last_at})
+def advance(connection: Connection, fired: Sequence[Fired]) -> None:
+    """Note that entries have fired."""
+    columns = ("names", "next_at", "last_at", "last_jobs")
+    connection.execute(query("advance_crons"), dict(zip(columns, map(list, zip(*fired, strict=True)), strict=True)))
+
+
+def note_job(connection: Connection, name: str, job_id: int) -> None:
+    """Note the job that an entry has enqueued out of turn."""
+    connection.execute(query("note_cron_job"), {"name": name, "job_id": job_id})
 
 
 def write(connection: Connection, entry: CronEntry) -> None:

@@ -8,9 +8,14 @@ select name, expression, timezone, queue_id, task, key, args, next_at from @sche
 
 -- name: advance_crons
 -- Entries have fired: when they are due next. Locks: their rows, which the same transaction holds.
-update @schema@.cron as c set next_at = g.next_at, last_at = g.last_at
-  from unnest(%(names)s::text[], %(next_at)s::timestamptz[], %(last_at)s::timestamptz[]) as g(name, next_at, last_at)
+update @schema@.cron as c set next_at = g.next_at, last_at = g.last_at, last_job = coalesce(g.last_job, c.last_job)
+  from unnest(%(names)s::text[], %(next_at)s::timestamptz[], %(last_at)s::timestamptz[], %(last_jobs)s::bigint[])
+       as g(name, next_at, last_at, last_job)
  where c.name = g.name
+
+-- name: note_cron_job
+-- An entry has enqueued a job out of turn. Locks: its row.
+update @schema@.cron set last_job = %(job_id)s where name = %(name)s
 
 -- name: write_cron
 -- Defines an entry. The same definition again changes nothing, so that every worker may say it at its start.
@@ -26,7 +31,7 @@ on conflict (name) do update
 
 -- name: read_crons
 -- One entry, or all, as they are on this shard.
-select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at, c.is_leaving, c.moves
+select c.name, c.expression, c.timezone, q.name, c.task, c.key, c.args, c.is_paused, c.next_at, c.last_at, c.last_job, c.is_leaving, c.moves
   from @schema@.cron as c join @schema@.queue as q on q.id = c.queue_id
  where %(name)s::text is null or c.name = %(name)s order by c.name
 

@@ -15,6 +15,7 @@ from penstock.storage.connection.error_meaning import ConnectionLost, first_line
 from penstock.storage.connection.listen import listen_to, notify_channel
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import ask_nothing
+from penstock.storage.inspect.system_figures import MOST_PARKED
 
 __all__ = [
     "ArchiveFacts",
@@ -22,6 +23,8 @@ __all__ = [
     "HolderFacts",
     "ParentFacts",
     "ServerFacts",
+    "SetAside",
+    "StuckJob",
     "TablesAhead",
     "Trouble",
     "WaitingFacts",
@@ -154,6 +157,28 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class StuckJob:
+    """A job that has run for far too long, and whether its task has a timeout."""
+
+    queue: str
+    task: str
+    job_id: int
+    seconds: float
+    has_timeout: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Jobs of a queue that were set aside: how many, the first of them, why that one was, since when one is ready."""
+
+    queue: str
+    count: int
+    jobs: list[int]
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveFacts:
     """The last archive: to which lake, when it began, whether it ended, whether one runs; slices on their way."""
 
@@ -187,10 +212,10 @@ def why_set_aside(connection: Connection, job_id: int) -> tuple[str, datetime, s
     return None if row is None else (row[0], row[1], row[2])
 
 
-def jobs_set_aside(connection: Connection) -> tuple[int, list[int], str | None]:
-    """How many jobs were set aside, the first hundred of them, and the reason of the first."""
-    count, ids, reason = _row(connection, "jobs_set_aside")
-    return count, ids, reason
+def jobs_set_aside(connection: Connection) -> list[SetAside]:
+    """What was set aside, by queue."""
+    rows = connection.execute(query("jobs_set_aside"), {"most_parked": MOST_PARKED}).fetchall()
+    return [SetAside(*row) for row in rows]
 
 
 def parents_waited_for(connection: Connection, job_id: int) -> ParentFacts | None:
@@ -270,9 +295,9 @@ def backlogs(connection: Connection, seconds: float) -> list[tuple[str, float, i
     return connection.execute(query("backlogs"), {"seconds": seconds}).fetchall()
 
 
-def nearly_full(connection: Connection) -> list[tuple[str, int, int]]:
-    """Partitions that are nearly as long as they may be: their names, how many wait, how many may."""
-    return connection.execute(query("nearly_full")).fetchall()
+def nearly_full(connection: Connection, share: float) -> list[tuple[str, int, int]]:
+    """Partitions with such a part of what may wait there: their names, how many wait, how many may."""
+    return connection.execute(query("nearly_full"), {"share": share}).fetchall()
 
 
 def halted_keys(connection: Connection) -> list[tuple[str, int, float]]:
@@ -280,9 +305,9 @@ def halted_keys(connection: Connection) -> list[tuple[str, int, float]]:
     return connection.execute(query("halted_keys")).fetchall()
 
 
-def stuck_jobs(connection: Connection) -> list[tuple[str, int, float, bool]]:
-    """Jobs that have run for far too long: their tasks, ids, seconds, and whether the task has a timeout."""
-    return connection.execute(query("stuck_jobs")).fetchall()
+def stuck_jobs(connection: Connection, limit: int = 1_000) -> list[StuckJob]:
+    """Jobs that have run for far too long, the longest first."""
+    return [StuckJob(*row) for row in connection.execute(query("stuck_jobs"), {"limit": limit}).fetchall()]
 
 
 def divided_tasks(connection: Connection, worker: int | None = None) -> list[DividedTasks]:

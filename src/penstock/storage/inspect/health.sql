@@ -155,8 +155,8 @@ select partition, oldest_wait_seconds, waiting from @schema@.partition_stats
  where not is_paused and oldest_wait_seconds > %(seconds)s order by 2 desc limit 20
 
 -- name: nearly_full
--- Partitions with nine tenths or more of what their queue's max_length allows.
-select partition, waiting, max_length from @schema@.partition_stats where waiting >= 0.9 * max_length order by 1 limit 20
+-- Partitions with such a part or more of what their queue's max_length allows.
+select partition, waiting, max_length from @schema@.partition_stats where waiting >= %(share)s * max_length order by 1 limit 20
 
 -- name: halted_keys
 -- How many keys of each queue wait for a person, and since when. A scan: they are few, and each is somebody's.
@@ -166,15 +166,15 @@ select q.name, count(*), extract(epoch from now() - min(h.since))::double precis
 -- name: stuck_jobs
 -- Jobs that have run for twice their task's timeout and a minute more, or for an hour where it has none, the
 -- longest first. `lease` is read as a whole. Index: the primary key of job.
-select j.task, l.range * 1024 + m, extract(epoch from now() - l.claimed_at)::double precision, t.timeout_seconds < 'infinity'
-  from @schema@.lease as l join @schema@.partition as p on p.id = l.partition_id
+select q.name, j.task, l.range * 1024 + m, extract(epoch from now() - l.claimed_at)::double precision, t.timeout_seconds < 'infinity'
+  from @schema@.lease as l join @schema@.partition as p on p.id = l.partition_id join @schema@.queue as q on q.id = p.queue_id
  cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
  cross join lateral (select task from @schema@.job_stored where id = l.range * 1024 + m limit 1) as j
   join @schema@.worker_task as t on t.worker_id = l.worker_id and t.queue_id = p.queue_id and t.task = j.task
  where not l.is_ahead and l.claimed_at < now() - interval '1 minute'
    and l.claimed_at < now() - make_interval(secs => case when t.timeout_seconds = 'infinity' then 3600
                                                          when t.timeout_seconds < 1e8 then 2 * t.timeout_seconds + 60 end)
- order by 3 desc limit 20
+ order by 4 desc limit %(limit)s
 
 -- name: divided_tasks
 -- Of queues with an owner, the live workers (or the one given) that lack a task of another one, which in turn lacks one
@@ -232,7 +232,23 @@ select r.reason, r.ready_at, q.name
  where r.range = %(id)s / 1024 and @schema@.has_member(r.low, r.high, r.members, (%(id)s %% 1024)::int) and r.reason is not null
 
 -- name: jobs_set_aside
--- How many jobs were set aside, the first hundred of them, and the reason of the first. Index: ready_parked.
-select count(*), coalesce((array_agg(range * 1024 + low order by range, low))[:100], '{}'),
-       (array_agg(reason order by range, low))[1]
-  from @schema@.ready where is_parked and reason is not null
+-- By queue, how many jobs were set aside, the first hundred of them, the reason of the first, and since when it is ready. Of each task of each
+-- partition a thousand are counted, among as many pairs of these as have anything parked, but no more than so many. Index:
+-- ready_parked (each pair found behind the one before).
+with recursive pair(partition_id, task, n) as (
+    (select partition_id, task, 1 from @schema@.ready where is_parked order by partition_id, task limit 1)
+    union all
+    select f.partition_id, f.task, p.n + 1 from pair as p cross join lateral (
+           select partition_id, task from @schema@.ready
+            where is_parked and (partition_id, task) > (p.partition_id, p.task) order by partition_id, task limit 1) as f
+     where p.n < %(most_parked)s
+)
+select q.name, count(*), (array_agg(a.range * 1024 + a.low order by a.range, a.low))[:100],
+       (array_agg(a.reason order by a.range, a.low))[1], min(a.ready_at)
+  from pair as f
+ cross join lateral (
+       select range, low, reason, ready_at from @schema@.ready
+        where partition_id = f.partition_id and task = f.task and is_parked and (reason is not null) limit 1000) as a
+  join @schema@.partition as p on p.id = f.partition_id
+  join @schema@.queue as q on q.id = p.queue_id
+ group by q.name order by q.name

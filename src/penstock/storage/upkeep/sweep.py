@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from psycopg import errors
 
+from penstock.storage.connection.arrays import array_text, nested_array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
@@ -23,6 +24,7 @@ __all__ = [
     "fold_if_long",
     "forget_receipts",
     "note_minute",
+    "note_times",
     "note_trouble",
     "park",
     "park_some",
@@ -189,6 +191,18 @@ def note_minute(connection: Connection) -> float:
     """Keep the figures of this minute, if nobody has; the seconds until the next one."""
     row = connection.execute(query("note_minute")).fetchone()
     return float(row[0]) if row else 0.0
+
+
+def note_times(connection: Connection, counted: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> None:
+    """Keep, of each of these queues, how many jobs waited and ran for how long, as that of the minute that begins."""
+    connection.execute(
+        query("note_times"),
+        {
+            "queues": array_text(queue for queue, _, _ in counted),
+            "waits": nested_array_text([waits for _, waits, _ in counted]),
+            "runs": nested_array_text([runs for _, _, runs in counted]),
+        },
+    )
 
 
 def note_trouble(connection: Connection, duty: str, error: str | None, seconds: float) -> None:

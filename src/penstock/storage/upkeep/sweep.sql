@@ -34,6 +34,13 @@ select @schema@.fold()
 -- Keep the figures of this minute; the seconds until the next. See @schema@.note_minute.
 select @schema@.note_minute()
 
+-- name: note_times
+-- One process's histograms of waits and run times, a row for each queue. The minute is that of @schema@.note_minute; who looks at
+-- the clock a moment early means the one that is about to begin. Locks: none that anybody waits for.
+insert into @schema@.minute_histogram (minute, queue_id, waits, runs)
+select date_trunc('minute', now() + interval '1 second'), queue, waits::int[], runs::int[]
+  from unnest(%(queues)s::int[], %(waits)s::text[], %(runs)s::text[]) as t(queue, waits, runs)
+
 -- name: clean_progress
 -- Progress and asks to stop of jobs that have ended meanwhile.
 with done as (

@@ -65,7 +65,9 @@ create view @schema@.stats_history as
       left join @schema@.minute as b on b.minute = m.previous and b.partition_id = m.partition_id;
 
 -- note_minute: the figures of now are kept as those of this minute, unless somebody has done so; what is older than a day
--- goes. Returns the seconds until the next minute. Locks: one at a time; the others pass.
+-- goes. Histograms of waits and run times that processes appended are added up, once that minute is over for all of them.
+-- Returns the seconds until the next minute. Locks: one at a time; the others pass. Index: minute_histogram_by_minute,
+-- minute_histogram_appended.
 create or replace function @schema@.note_minute() returns double precision
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -86,6 +88,18 @@ begin
                    oldest_wait_seconds, total_enqueued, total_completed, total_failed, total_cancelled, total_discarded, total_expired
               from @schema@.partition_stats;
             delete from @schema@.minute where minute < v_minute - interval '1 day';
+            with appended as (
+                delete from @schema@.minute_histogram where not is_folded and minute < v_minute - interval '1 minute'
+                returning minute, queue_id, waits, runs
+            ), added as (
+                select a.minute, a.queue_id, b.number, coalesce(sum(b.wait), 0) as wait, coalesce(sum(b.run), 0) as run
+                  from appended as a cross join lateral unnest(a.waits, a.runs) with ordinality as b(wait, run, number)
+                 group by a.minute, a.queue_id, b.number
+            )
+            insert into @schema@.minute_histogram (minute, queue_id, waits, runs, is_folded)
+            select minute, queue_id, array_agg(wait order by number), array_agg(run order by number), true
+              from added group by minute, queue_id;
+            delete from @schema@.minute_histogram where minute < v_minute - interval '1 day';
         end if;
     end if;
     return extract(epoch from v_minute + interval '1 minute' - clock_timestamp());

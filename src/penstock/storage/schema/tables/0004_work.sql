@@ -29,7 +29,8 @@ create table @schema@.ready (
 
 create index ready_in_order on @schema@.ready (partition_id, priority, pos) where not is_parked;
 create index ready_of_range on @schema@.ready (range);
-create index ready_parked on @schema@.ready (partition_id, task) where is_parked;
+-- What was set aside lies last of its task, so that it is found among any number that wait for a worker.
+create index ready_parked on @schema@.ready (partition_id, task, (reason is not null)) where is_parked;
 create index ready_changed on @schema@.ready (partition_id, changed) where changed is not null;
 create index ready_news on @schema@.ready (changed, partition_id) where changed is not null;
 create index ready_of_epoch on @schema@.ready (partition_id, epoch) where epoch is not null;
@@ -199,6 +200,8 @@ create table @schema@.cron (
     next_at    timestamptz not null,
     last_at    timestamptz,
     created_at timestamptz not null default now(),
+    -- The job that it enqueued last, at its time or by hand.
+    last_job   bigint,
     -- An entry lives on the shard its jobs go to. One that is leaving fires no more; of two of a name the one that moved
     -- more often counts.
     is_leaving boolean not null default false,

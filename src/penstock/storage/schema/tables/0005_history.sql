@@ -142,3 +142,15 @@ create table @schema@.minute (
     expired      bigint not null default 0,
     primary key (minute, partition_id)
 );
+
+-- How many jobs of a queue waited, and ran, for how long, as each process told it once a minute; then added up, and kept for a
+-- day. Buckets are those of penstock.policy.histogram, up to the last one with anything in it.
+create table @schema@.minute_histogram (
+    minute    timestamptz not null,
+    queue_id  int not null references @schema@.queue,
+    waits     int[] not null,
+    runs      int[] not null,
+    is_folded boolean not null default false
+);
+create index minute_histogram_by_minute on @schema@.minute_histogram (minute, queue_id);
+create index minute_histogram_appended on @schema@.minute_histogram (minute) where not is_folded;

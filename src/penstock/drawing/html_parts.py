@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
-from penstock.spark.reporting.formatting import plain
+from penstock.drawing.formatting import plain
 
 __all__ = ["LOGO", "document", "nothing", "section", "table", "tile"]
 

@@ -10,7 +10,20 @@ import html
 import re
 from datetime import datetime
 
-__all__ = ["UNKNOWN", "as_text", "count", "duration", "instant", "moment_label", "percent", "plain", "rate", "word"]
+__all__ = [
+    "UNKNOWN",
+    "as_text",
+    "count",
+    "duration",
+    "instant",
+    "lines",
+    "moment_label",
+    "percent",
+    "plain",
+    "rate",
+    "showable",
+    "word",
+]
 
 SPACE = "\N{NO-BREAK SPACE}"
 UNKNOWN = "\N{EN DASH}"
@@ -27,7 +40,19 @@ def plain(text: object, longest: int = 160) -> str:
     """Somebody else's words, for an attribute or a title."""
     said = str(text)
     cut = said if len(said) <= longest else said[: longest - 1] + "…"
-    return html.escape(_DIRECTION.sub("", _UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", cut)), quote=True)
+    return html.escape(showable(cut), quote=True)
+
+
+def showable(text: str) -> str:
+    """A text without what a browser drops or obeys."""
+    return _DIRECTION.sub("", _UNSHOWABLE.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def lines(text: object, longest: int = 100_000) -> str:
+    """Somebody else's words of several lines, each with a direction of its own, for what keeps lines as they are."""
+    said = str(text)
+    cut = said if len(said) <= longest else said[: longest - 1] + "…"
+    return "\n".join(f"<bdi>{html.escape(showable(line.expandtabs(4)), quote=True)}</bdi>" for line in cut.split("\n"))
 
 
 def word(text: object, longest: int = 160) -> str:

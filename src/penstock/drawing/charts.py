@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.spark.reporting.axis import logarithmic, logarithmic_place, marks, round_top
-from penstock.spark.reporting.formatting import count, duration, plain
+from penstock.drawing.axis import logarithmic, logarithmic_place, marks, round_top
+from penstock.drawing.formatting import count, duration, plain
 
-__all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "spread", "strip"]
+__all__ = ["Stack", "bar", "columns", "curve", "fan", "legend", "sparkline", "spread", "strip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,21 @@ def strip(counts: Sequence[int], highest: int, tips: Sequence[str]) -> str:
         for number, (size, tip) in enumerate(zip(counts, tips, strict=True))
     )
     return f'<div class="strip">{cells}</div>'
+
+
+def sparkline(lines: Sequence[tuple[str, Sequence[float]]], says: str) -> str:
+    """Lines as small as a word, on one axis from 0 to the highest of all: (class, values) each."""
+    top = max((value for _, values in lines for value in values), default=0.0) or 1.0
+
+    def path(values: Sequence[float]) -> str:
+        step = 100 / max(1, len(values) - 1)
+        return _path([(number * step, 24 - value / top * 22) for number, value in enumerate(values)])
+
+    drawn = "".join(f'<path class="{kind}" d="{path(values)}"/>' for kind, values in lines if values)
+    return (
+        f'<svg class="spark" viewBox="0 0 100 26" preserveAspectRatio="none" role="img" '
+        f'aria-label="{plain(says, 200)}">{drawn}</svg>'
+    )
 
 
 def _frame(body: str, marks: Sequence[tuple[float, str]], labels: str, says: str, kind: str = "") -> str:

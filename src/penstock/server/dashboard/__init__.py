@@ -1,0 +1,19 @@
+"""The dashboard: pages that show and do what the API does, drawn on the server, and live.
+
+dashboard     a request for a page comes in and is answered
+entry         a page, or an act, as it is written down: its path and its function
+view          what such a function is given: the API, links, the form that was sent
+session       who looks: a token in a cookie, a proxy's user, or whoever sits at this machine
+forms         forms that were sent, and that they come from a page of this server
+live          open pages are drawn again every few seconds, each once for all who look at it
+drawn         templates, and how numbers, times and other people's words stand in them
+static_files  the style sheet and the scripts
+pages         all pages, each subject in a file: overview, queues, jobs, …
+
+Reading works without JavaScript; with it, what has changed is put into the page as it happens. Every text that is
+somebody else's is only text: templates escape whatever they are given.
+"""
+
+from penstock.server.dashboard.dashboard import Dashboard, TrustedProxy
+
+__all__ = ["Dashboard", "TrustedProxy"]

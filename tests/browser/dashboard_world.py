@@ -1,0 +1,86 @@
+"""The dashboard of an app, served on a port of this machine, and browsers that look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page
+
+from penstock import App
+from penstock.server import Application
+from penstock.server.beside import serving_beside
+from penstock.server.serving import bind
+
+__all__ = ["PHONE", "SCREEN", "Looking", "check_page", "looking"]
+
+PHONE, SCREEN = 375, 1440
+
+
+class Looking:
+    """Somebody before a browser. What is opened must be silent, and ask nobody but this server."""
+
+    def __init__(self, app: App, browser: Browser, url: str) -> None:
+        self.app = app
+        self.url = url
+        self._browser = browser
+        self._stack = ExitStack()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+
+    @cached_property
+    def context(self) -> BrowserContext:
+        """One browser for pages that are opened without anything else said."""
+        return self.new_context()
+
+    def new_context(self, *, width: int = SCREEN, scheme: Any = "light", scripts: bool = True) -> BrowserContext:
+        """Another browser, with cookies of its own."""
+        context = self._browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+        )
+        self._stack.callback(context.close)
+        return context
+
+    def open(self, path: str, context: BrowserContext | None = None) -> Page:
+        """A page, by its path."""
+        page = (context or self.context).new_page()
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.goto(f"{self.url}{path}")
+        return page
+
+    def check(self) -> None:
+        """Nothing complained, and nothing was asked of others."""
+        assert self.said == []
+        assert {urlsplit(url).netloc for url in self.asked} <= {urlsplit(self.url).netloc}
+
+    def close(self) -> None:
+        """Close all browsers."""
+        self._stack.close()
+
+
+def check_page(page: Page) -> None:
+    """It fits its window, and axe finds nothing serious."""
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    found = Axe().run(page).response["violations"]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert serious == [], [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in serious]
+
+
+@contextmanager
+def looking(app: App, browser: Browser, *, is_local: bool = True, **options: Any) -> Iterator[Looking]:
+    """Serve the app, and look."""
+    application = Application(app, is_local=is_local, **options)
+    with serving_beside(application, bind("127.0.0.1", 0)) as url:
+        someone = Looking(app, browser, url)
+        try:
+            yield someone
+            someone.check()
+        finally:
+            someone.close()
