@@ -28,6 +28,8 @@ QUESTION = "How long does it take to look, over HTTP, at a million jobs in a hun
 
 QUEUES = 100
 CALLS = 100
+# What cannot be left out.
+ASKED = {"/search": "?q={queue}"}
 LOAD_ROWS = 100
 ENOUGH_MS = 50
 # Of one queue, of one state, of both; a load; a page further down.
@@ -65,7 +67,9 @@ def _paths() -> Iterator[str]:
     for operation in OPERATIONS:
         if operation.method == "GET" and operation.path != "/events":
             kind = "load" if operation.path.startswith("/loads") else "cron"
-            yield operation.path.replace("{name}", f"{{{kind}}}").replace("{job_id}", "{job}")
+            yield operation.path.replace("{name}", f"{{{kind}}}").replace("{job_id}", "{job}") + ASKED.get(
+                operation.path, ""
+            )
     yield "/jobs/{job}?wait=0"
 
 

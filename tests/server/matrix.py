@@ -94,6 +94,8 @@ class World:
         self._numbers = count()
         self.ids: dict[str, Where] = {}
         self.workers: list[str] = []
+        # Keys and tags of jobs there are.
+        self.texts: list[str] = []
         self._tasks = {
             (queue, name): _declare(self.app, queue, name) for queue in QUEUES.values() for name in ("send", "fetch")
         }
@@ -201,6 +203,7 @@ class World:
         )
         id_: int = bound.enqueue(to=self.text(queue, tenant, "p"))
         self.ids[str(id_)] = where
+        self.texts.append(text)
         return id_
 
 
@@ -285,6 +288,7 @@ class Requests:
             "target": lambda: pick([*QUEUES.values(), self._job()]),
             "dead_letters": lambda: True,
             "job": lambda: [self._job()],
+            "q": lambda: pick([self._job(), *world.texts[-40:], *QUEUES.values(), "send", "cron", "load", "common"]),
             # Bodies.
             "args": lambda: {"to": self._text("p")},
             "priority": lambda: pick([0, 9]),
