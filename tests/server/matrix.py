@@ -262,7 +262,7 @@ class Requests:
             "partition": lambda: pick(["0", "1", *(f"{queue}/0" for queue in QUEUES.values()), *QUEUES.values(), "x"]),
             "job_id": self._job,
             "before": self._job,
-            "name": lambda: pick([*(f"cron-{queue}" for queue in QUEUES), *self._loads(), "none"]),
+            "name": lambda: pick([*(f"cron-{queue}" for queue in QUEUES), "none"]),
             "load": lambda: pick(self._loads()),
             "worker": lambda: pick([*self._world.workers[-9:], "999999", "x"]),
             "shard": lambda: pick(["0", "7", "x"]),
@@ -336,7 +336,8 @@ class Requests:
         )
         path = operation.path
         for name in re.findall(r"\{(\w+)\}", path):
-            value = self._queue if name == "queue" else self._values[name]()
+            named = "load" if name == "name" and path.startswith("/loads") else name
+            value = self._queue if name == "queue" else self._values[named]()
             path = path.replace(f"{{{name}}}", quote(value, safe=""))
         if operation.query is not None and (query := self._struct(operation.query)):
             path += f"?{urlencode({name: _in_query(value) for name, value in query.items()}, doseq=True)}"
