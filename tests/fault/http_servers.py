@@ -13,7 +13,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.fault.stage import PATIENCE_SECONDS
+from tests.fault.own_server import catches_sigterm
+from tests.fault.stage import PATIENCE_SECONDS, eventually
 from tests.server.programs import free_port
 
 __all__ = ["Answer", "Caller", "HttpServers", "Unanswered"]
@@ -35,6 +36,16 @@ class HttpServers:
         """Kill one, and start another in its place."""
         _end(self._processes[number], signal.SIGKILL)
         self._processes[number] = self._start(self.ports[number])
+
+    def restart(self) -> None:
+        """Have both stop gently at once, and start others in their places."""
+        for process in self._processes:
+            # One that has only just been started is ended by the signal like any program.
+            eventually(lambda: catches_sigterm(process.pid), "the server has begun")  # noqa: B023
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(60) for process in self._processes] == [0, 0]
+        self._processes = [self._start(port) for port in self.ports]
 
     def check(self) -> None:
         """Neither has ended by itself."""

@@ -56,10 +56,17 @@ def app(database_url: str) -> Iterator[App]:
 
 
 def kill_under_calls(
-    app: App, folder: Path, seed: int, *, calls: int, kills: int, a_second: float | None = None
+    app: App,
+    folder: Path,
+    seed: int,
+    *,
+    calls: int,
+    kills: int,
+    a_second: float | None = None,
+    restarts: bool = False,
 ) -> tuple[Acknowledged, list[float]]:
     """Make so many calls while servers are killed one after the other, evenly among them; what was acknowledged by
-    then, and when each was killed.
+    then, and when each was killed. With `restarts` both are told to stop at once after that.
     """
     acknowledged, killed = Acknowledged(), list[float]()
     with ExitStack() as stack:
@@ -74,6 +81,9 @@ def kill_under_calls(
             killed.append(time.monotonic())
             servers.kill(number % 2)
             brought(FAULT)
+        if restarts:
+            eventually(lambda: due.made >= calls * kills // (kills + 1) + calls // (2 * kills + 2), "they call")
+            servers.restart()
         statuses = sum((producer.join() for producer in producers), Counter[int]())
         eventually(lambda: is_drained(app), "every job has ended")
         statuses += sum((worker.stop() for worker in workers), Counter[int]())
@@ -84,8 +94,10 @@ def kill_under_calls(
     return acknowledged, killed
 
 
-def test_what_was_acknowledged_holds_when_a_server_is_killed(app: App, tmp_path: Path, seed: int) -> None:
-    acknowledged, _ = kill_under_calls(app, tmp_path, seed, calls=500, kills=1)
+def test_what_was_acknowledged_holds_when_a_server_is_killed_and_when_both_stop_at_once(
+    app: App, tmp_path: Path, seed: int
+) -> None:
+    acknowledged, _ = kill_under_calls(app, tmp_path, seed, calls=500, kills=1, restarts=True)
     for said in (acknowledged.enqueued, acknowledged.loaded, acknowledged.cancelled, acknowledged.settled):
         assert said
 
