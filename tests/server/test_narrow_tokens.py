@@ -116,6 +116,7 @@ def test_acts_on_many_keep_to_the_queues_of_a_token(shop: Shop, jobs: dict[str, 
         assert client.refused("POST", "queues/orders/pause")["code"] == "forbidden"
         assert client.refused("POST", "crons/any/pause")["code"] == "forbidden"
         assert client.refused("POST", "shards/1/drain")["code"] == "forbidden"
+        assert client.refused("POST", "workers/1/stop")["code"] == "forbidden"
     assert shop.app.job(jobs["acme order"]).state == "failed"
     with asking_as(shop.app, role="admin", **BOTH) as client:
         assert client.refused("POST", "jobs/cancel", json={"tag": "x"})["field"] == "queue"
@@ -126,6 +127,10 @@ def test_a_tenant_is_told_of_nothing_but_its_jobs(shop: Shop, jobs: dict[str, in
         for path in (
             "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys", "workers", "loads",
             "loads/x", "crons", "shards", "events?queue=mail", "events?dead_letters=true", "attention",
+            "workers/1", "due", "due?queue=mail",
+            "queues", "queues/mail/stats", "queues/mail/history", "queues/mail/blocked-keys",
+            "queues/mail/hot-keys", "workers", "loads", "loads/x", "crons", "shards", "events?queue=mail",
+            "events?dead_letters=true", "attention",
         ):  # fmt: skip
             assert client.refused("GET", path)["code"] == "forbidden", path
         for path in ("jobs/cancel", f"jobs/{jobs['acme mail']}/cancel", "queues/mail/pause"):

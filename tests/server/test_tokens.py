@@ -104,3 +104,59 @@ def test_the_key_of_a_call_is_its_tokens_own(app: App, client: httpx.Client) -> 
     headers = [bearer(token) | {"Idempotency-Key": "call"} for token in (one, two, one)]
     ids = [client.post("queues/mail/jobs", json=JOB, headers=each).json()["ids"] for each in headers]
     assert ids[0] == ids[2] != ids[1]
+
+
+def test_tokens_are_made_listed_and_revoked_over_http(app: App, client: httpx.Client) -> None:
+    admin = bearer(app.create_token("boss", role="admin"))
+    body = {"name": "shop", "role": "produce", "queues": ["mail"], "expires": 60, "hides_args": True}
+    made = client.post("tokens", json=body, headers=admin)
+    assert made.status_code == 201
+    secret = made.json().pop("token")
+    assert made.json() == {"name": "shop", "role": "produce", "token": secret}
+    assert made.headers["cache-control"] == "no-store"
+    eventually(lambda: post(client, secret).status_code == 201, "the token is known")
+    assert post(client, secret, queue="orders").status_code == 403
+    listed = client.get("tokens", headers=admin)
+    assert [(each["name"], each["role"], each["queues"]) for each in listed.json()["tokens"]] == [
+        ("shop", "produce", ["mail"]),
+        ("boss", "admin", None),
+    ]
+    assert "penstock_" not in listed.text
+    assert client.delete("tokens/shop", headers=admin).status_code == 204
+    eventually(lambda: post(client, secret).status_code == 401, "the token is not taken any more")
+    shop, _ = client.get("tokens", headers=admin).json()["tokens"]
+    assert shop["revoked_at"] is not None
+    acts = [(entry.act, entry.target, entry.actor) for entry in app.audit() if entry.source == "http"]
+    assert acts == [("revoke_token", "shop", "token boss"), ("create_token", "shop", "token boss")]
+    assert secret not in str(app.audit())
+
+
+def test_only_who_may_do_everything_handles_tokens(app: App, client: httpx.Client) -> None:
+    boss = bearer(app.create_token("boss", role="admin"))
+    callers = [
+        bearer(app.create_token(f"of-{number}", **options))  # type: ignore[arg-type]
+        for number, options in enumerate(
+            [{"role": "read"}, {"role": "admin", "queues": ["mail"]}, {"role": "read", "tenant": "acme"}]
+        )
+    ]
+    body = {"name": "more", "role": "admin"}
+    for headers in callers:
+        eventually(lambda: client.get("tokens", headers=headers).status_code != 401, "the token is known")  # noqa: B023
+        assert client.get("tokens", headers=headers).status_code == 403
+        assert client.post("tokens", json=body, headers=headers).status_code == 403
+        assert client.delete("tokens/boss", headers=headers).status_code == 403
+    assert client.delete("tokens/nobody", headers=boss).status_code == 404
+    assert {token.name for token in app.tokens()} == {"boss", "of-0", "of-1", "of-2"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""), ("role", "root"), ("queues", []), ("queues", "mail"), ("tenant", "acme"), ("expires", -1),
+        ("expires", "2020-01-01T00:00:00"), ("secret", "mine"),
+    ],
+)  # fmt: skip
+def test_a_bad_token_names_its_field(app: App, client: httpx.Client, field: str, value: object) -> None:
+    answer = client.post("tokens", json={"name": "n", "role": "admin", field: value})
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+    assert app.tokens() == []

@@ -115,6 +115,7 @@ def test_every_act_is_entered_with_what_it_was_about_and_how_many(
             (lambda: app.create_token("n", role="read", queues=["q"], expires=60), ("create_token", "n", None),
              {"role": "read", "queues": ["q"], "expires": 60}),
             (lambda: app.revoke_token("n"), ("revoke_token", "n", None), {}),
+            (lambda: app.stop_worker(77), ("stop_worker", "77", None), {}),
             (lambda: app.delete_queue("q", force=True), ("delete_queue", "q", 1), {"force": True}),
             (lambda: app.drain_shard(further), ("drain_shard", "…", None), {}),
         ]  # fmt: skip
@@ -123,6 +124,10 @@ def test_every_act_is_entered_with_what_it_was_about_and_how_many(
                 "with l as (insert into penstock.load (name, queue_id, is_stream) select 'l', id, false"
                 " from penstock.queue where name = 'q' returning id) insert into penstock.load_batch"
                 " (load_id, batch, rows, duplicates, bad_rows) select id, 0, 0, 0, 0 from l"
+            )
+            connection.execute(
+                "insert into penstock.worker (id, name, host, pid, version, concurrency, lease_seconds)"
+                " values (77, 'w', 'h', 1, '0', 1, 3600)"
             )
         for do, what, detail in expected:
             (entry,) = stage.entered(do)

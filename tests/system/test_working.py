@@ -21,7 +21,7 @@ from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 import penstock
-from penstock import App
+from penstock import App, InvalidInput, NotFound
 from penstock.routing.key_hash import shard_of
 
 # A worker process: it says when a handler runs and when a stop was heard, and lets handlers go when a line comes in.
@@ -83,6 +83,46 @@ def test_sigterm_lets_handlers_finish_hands_back_the_rest_and_exits_0(
     states = read_snapshot(*urls).states
     assert states == {"succeeded": 2, "ready": 8}
     assert app.workers() == []
+
+
+def test_a_worker_that_is_asked_over_the_database_ends_as_by_sigterm(
+    app: App, urls: list[str], process: subprocess.Popen[str]
+) -> None:
+    assert process.stdout is not None
+    (worker,) = app.workers(jobs=5)
+    assert (worker.pid, worker.is_stopping, worker.tasks) == (process.pid, False, {"q": ["work"]})
+    running = [app.job(job.id) for job in worker.jobs]
+    assert [(job.state, job.worker) for job in running] == [("running", worker.name)] * 2
+    assert [job.started_at for job in running] == [job.started_at for job in worker.jobs]
+    assert {(job.queue, job.task, job.attempt) for job in worker.jobs} == {("q", "work", 1)}
+    app.stop_worker(str(worker.id))
+    assert app.worker(worker.id).is_stopping
+    assert process.stdout.readline() == "stopping\n"
+    eventually(lambda: read_snapshot(*urls).states["ready"] == 8, "the unstarted are handed back")
+    # Asked again it does not hurry.
+    app.stop_worker(worker.id)
+    out, _ = process.communicate("go\n")
+    assert out.splitlines()[-1] == "left"
+    assert process.returncode == 0
+    assert read_snapshot(*urls).states == {"succeeded": 2, "ready": 8}
+    with pytest.raises(NotFound, match=f"no worker {worker.id}"):
+        app.stop_worker(worker.id)
+
+
+def test_what_acts_for_workers_is_not_asked_to_stop(app: App, execute: Execute) -> None:
+    app.queue("q")
+    app.stats("q")
+    execute(
+        "insert into penstock.worker (id, name, host, pid, version, concurrency, lease_seconds)"
+        " values (77, 'server here', 'here', 12, '0', 0, 15)"
+    )
+    with pytest.raises(InvalidInput, match="acts for others"):
+        app.stop_worker(77)
+    for bad in ("x", -1, True, "9" * 30, None, 2**63):
+        with pytest.raises(InvalidInput, match="worker_id"):
+            app.stop_worker(bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="worker_id"):
+            app.worker(bad)  # type: ignore[arg-type]
 
 
 def test_a_second_sigterm_leaves_at_once_and_loses_nothing(

@@ -6,15 +6,20 @@ edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
+hot_keys      keys that most jobs wait for
 loads         bulk writes as a whole
 draining      taking everything off a shard
 deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
+figures       stats of queues, their minutes, the shards
+workers       the workers, what each runs, and to stop one
 figures       stats of queues, their minutes, the workers, the shards
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
+due           what of the scheduled jobs is due when
 roles         what other database roles may do
 tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
@@ -28,6 +33,7 @@ from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -42,6 +48,7 @@ from penstock.admin.crons import (
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
 from penstock.admin.draining import drain_shard
+from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import (
     all_stats,
@@ -54,6 +61,7 @@ from penstock.admin.figures import (
     stats,
     workers,
 )
+from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import (
     cancel,
     children,
@@ -74,6 +82,7 @@ from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
 from penstock.admin.tokens import check_token, create_token, revoke_token, tokens
 from penstock.admin.watching import DeadLetters, DeadLettersSeen, dead_letters, ended_jobs
+from penstock.admin.workers import stop_worker, worker, workers
 
 __all__ = [
     "CronDefinition",
@@ -87,6 +96,7 @@ __all__ = [
     "blocked_keys",
     "cancel",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
@@ -94,12 +104,15 @@ __all__ = [
     "delete_queue",
     "doctor",
     "drain_shard",
+    "due",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
     "has_cron",
     "histories",
     "history",
+    "hot_keys",
     "job",
     "job_page",
     "jobs",
@@ -128,7 +141,9 @@ __all__ = [
     "shards",
     "silent_shard",
     "stats",
+    "stop_worker",
     "tokens",
+    "worker",
     "workers",
     "write_cron",
 ]

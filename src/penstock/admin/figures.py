@@ -1,10 +1,9 @@
-"""The figures of queues, workers and shards, read at each call from all shards that answer."""
+"""The figures of queues and shards, read at each call from all shards that answer."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from penstock.admin.answers import ask_everywhere, unavailable
 from penstock.errors import PartitionUnavailable
@@ -12,7 +11,6 @@ from penstock.model.checks import checked_count
 from penstock.model.history import History
 from penstock.model.shard import Shard
 from penstock.model.stats import Stats
-from penstock.model.worker import WorkerInfo
 from penstock.shards.databases import Databases
 from penstock.shards.health import ShardFacts, shard_facts
 from penstock.shards.membership import ShardEntry, read_shards
@@ -21,9 +19,8 @@ from penstock.storage.catalogue.queues import QueueEntry, find_queue, read_queue
 from penstock.storage.inspect import health as storage
 from penstock.storage.inspect.minutes import add_up, read_minutes
 from penstock.storage.inspect.stats import StoredFigures, queue_stats, read_figures
-from penstock.storage.work.workers import read_workers
 
-__all__ = ["all_stats", "answers", "histories", "history", "queue_names", "shards", "silent_shard", "stats", "workers"]
+__all__ = ["all_stats", "answers", "histories", "history", "queue_names", "shards", "silent_shard", "stats"]
 
 # A day: so long the minutes are kept.
 MOST_MINUTES = 1_440
@@ -67,16 +64,6 @@ def _histories(databases: Databases, queues: Sequence[QueueEntry], minutes: int)
         History(queue=queue.name, minutes=add_up([each[queue.id] for each in answers]), unavailable=left_out)
         for queue in queues
     ]
-
-
-def workers(databases: Databases) -> list[WorkerInfo]:
-    """Every worker not declared dead; one that works on several shards is one."""
-    found: dict[str, WorkerInfo] = {}
-    for each in ask_everywhere(databases, read_workers):
-        for instance, info in each:
-            known = found.get(instance)
-            found[instance] = info if known is None else _join_shards_of_worker(known, info)
-    return sorted(found.values(), key=lambda info: (info.started_at, info.name))
 
 
 def shards(databases: Databases) -> list[Shard]:
@@ -127,16 +114,6 @@ def _stats(databases: Databases, queues: Sequence[QueueEntry]) -> list[Stats]:
         queue_stats(queue, figures, [str(n) for n in sorted(missing.intersection(queue.partition_shards))])
         for queue in queues
     ]
-
-
-def _join_shards_of_worker(one: WorkerInfo, other: WorkerInfo) -> WorkerInfo:
-    return replace(
-        one,
-        started_at=min(one.started_at, other.started_at),
-        renewed_at=max(one.renewed_at, other.renewed_at),
-        queues=sorted({*one.queues, *other.queues}),
-        running=one.running + other.running,
-    )
 
 
 def _shard(database: Database, state: str, facts: ShardFacts | None) -> Shard:

@@ -44,10 +44,14 @@ from penstock.model import (
     Attention,
     AuditEntry,
     BlockedKey,
+    Cause,
     Cron,
     Drain,
+    Due,
     Explanation,
+    FailureHistory,
     History,
+    HotKeys,
     Job,
     JobPage,
     Load,
@@ -244,6 +248,13 @@ class App:
         """Every cron entry."""
         return admin.read_crons(self.databases)
 
+    @question
+    def due(self, queue: str | Queue | None = None) -> Due:
+        """How many scheduled jobs are due within the next minute, ten minutes, hour, six hours, day, week, and later;
+        of a queue or of all. Counts are exact up to two thousand rows of a span and shard.
+        """
+        return admin.due(self.databases, None if queue is None else [name_of(queue)])
+
     @change
     def pause_cron(self, name: str) -> None:
         """Fire a cron entry no more, until it is resumed."""
@@ -360,6 +371,26 @@ class App:
         return admin.history(self.databases, name_of(queue), minutes)
 
     @question
+    def causes(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """Why dead letters failed: what those of a queue or of all have in common, that of most of them first.
+
+        `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
+        """
+        scope = scope_of(queues, None)
+        name = None if queue is None else name_of(queue)
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
+
+    @question
+    def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """How many attempts of a queue failed in each five minutes, of its most frequent causes and of all others.
+
+        So many minutes back; they are kept for a day.
+        """
+        return admin.failures(self.databases, name_of(queue), minutes, causes)
+
+    @question
     def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
         """The figures of every queue minute by minute, or of those that are named: one question for all of them."""
         return admin.histories(self.databases, minutes, names)
@@ -383,9 +414,14 @@ class App:
         return admin.search(self.databases, text, limit, scope_of(queues, tenant))
 
     @question
-    def workers(self) -> list[WorkerInfo]:
-        """Every worker that has not been declared dead."""
-        return admin.workers(self.databases)
+    def workers(self, *, jobs: int = 0) -> list[WorkerInfo]:
+        """Every worker that has not been declared dead, with so many of the jobs that it runs."""
+        return admin.workers(self.databases, jobs)
+
+    @question
+    def worker(self, worker_id: int | str) -> WorkerInfo:
+        """One worker, with the jobs that it runs, those that run longest first; a hundred at most."""
+        return admin.worker(self.databases, worker_id)
 
     @question
     def job(self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None) -> Job:
@@ -442,6 +478,11 @@ class App:
     def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
         return admin.blocked_keys(self.databases, name_of(queue))
+
+    @question
+    def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+        return admin.hot_keys(self.databases, name_of(queue), limit)
 
     @question
     def loads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
@@ -536,7 +577,7 @@ class App:
         reason: str | None = None,
         **filters: Unpack[FiltersInQueue],
     ) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+        """End every waiting job of a queue as cancelled, or clear its dead letters, all or those of a cause; how many.
 
         The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
         """
@@ -586,6 +627,15 @@ class App:
         is; the order of each key is kept.
         """
         return self._declarations.follow(admin.move_partition(self.databases, name_of(queue), partition, shard))
+
+    @change
+    def stop_worker(self, worker_id: int | str) -> None:
+        """Ask a worker to end gently, as SIGTERM does: it hears that within a second, wherever it runs.
+
+        It takes no more jobs, ends those that run within its grace, hands back the rest and leaves; its `app.work`
+        returns. Whatever keeps that program running may start it again. A worker that polls a server hears it there.
+        """
+        admin.stop_worker(self.databases, worker_id)
 
     @change
     def release(self, queue: str | Queue, key: str | bytes | int) -> None:
@@ -756,6 +806,16 @@ class App:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
 
+    async def acauses(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """`causes` for coroutines."""
+        return await call_in_thread(lambda: self.causes(queue, limit=limit, queues=queues), self.request_timeout)
+
+    async def afailures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """`failures` for coroutines."""
+        return await call_in_thread(lambda: self.failures(queue, minutes, causes=causes), self.request_timeout)
+
     async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
         """`histories` for coroutines."""
         return await call_in_thread(lambda: self.histories(minutes, names), self.request_timeout)
@@ -800,19 +860,31 @@ class App:
             lambda: self.search(text, limit, queues=queues, tenant=tenant), self.request_timeout
         )
 
-    async def aworkers(self) -> list[WorkerInfo]:
+    async def aworkers(self, *, jobs: int = 0) -> list[WorkerInfo]:
         """`workers` for coroutines."""
-        return await call_in_thread(lambda: self.workers(), self.request_timeout)
+        return await call_in_thread(lambda: self.workers(jobs=jobs), self.request_timeout)
+
+    async def aworker(self, worker_id: int | str) -> WorkerInfo:
+        """`worker` for coroutines."""
+        return await call_in_thread(lambda: self.worker(worker_id), self.request_timeout)
 
     async def acrons(self) -> list[Cron]:
         """`crons` for coroutines."""
         return await call_in_thread(lambda: self.crons(), self.request_timeout)
+
+    async def adue(self, queue: str | Queue | None = None) -> Due:
+        """`due` for coroutines."""
+        return await call_in_thread(lambda: self.due(queue), self.request_timeout)
 
     async def aexplain(
         self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None
     ) -> Explanation:
         """`explain` for coroutines."""
         return await call_in_thread(lambda: self.explain(job_id, queues=queues, tenant=tenant), self.request_timeout)
+
+    async def ahot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """`hot_keys` for coroutines."""
+        return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
 
     async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""

@@ -41,7 +41,7 @@ log = logging.getLogger("penstock")
 # So long what came of an act may take to be entered, once the time of its call is up; and at most.
 LEAST_END_SECONDS, MOST_END_SECONDS = 0.5, 5.0
 # What an act is about is the first of these that its call has; and what may be a URL, with its password.
-TARGETS = ("job_id", "name", "queue", "load", "shard", "url")
+TARGETS = ("job_id", "name", "queue", "load", "worker_id", "shard", "url")
 MAY_BE_URLS = ("shard", "url")
 # Acts whose result is how many jobs they were about.
 COUNTING = ("cancel", "cancel_load", "delete_queue", "purge", "retry")

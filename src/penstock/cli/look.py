@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ import typer
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.shared_options import (
     AsJson,
+    CauseOption,
     CreatedBy,
     JobId,
     Key,
@@ -27,7 +28,7 @@ from penstock.cli.shared_options import (
 )
 from penstock.cli.terminal import Column, is_terminal, say, show_facts, show_json, show_table
 from penstock.cli.times import ago, instant
-from penstock.model import Job, PartitionStats, QueueRules, State, Stats
+from penstock.model import Job, PartitionStats, QueueRules, State, Stats, WorkerInfo
 from penstock.model.records import record
 
 __all__ = ["explain", "job", "jobs", "stats", "workers"]
@@ -124,6 +125,7 @@ def jobs(
     tag: Tag = None,
     tenant: Tenant = None,
     created_by: CreatedBy = None,
+    cause: CauseOption = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
     before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only jobs older than this one.")] = None,
     url: Url = None,
@@ -132,7 +134,7 @@ def jobs(
     """List jobs, newest first."""
     filters = chosen(
         queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
-        created_by=created_by,
+        created_by=created_by, cause=cause,
     )  # fmt: skip
     with open_answering_app(url) as app:
         found = app.jobs(limit=limit, before=before, **filters)
@@ -192,6 +194,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "worker": found.worker,
             "attempts": found.attempt,
             "reason": found.error if found.state in (State.CANCELLED, State.DISCARDED, State.EXPIRED) else None,
+            "cause": found.cause,
             "progress": None if found.progress is None else _json(found.progress),
             "result": None if found.result is None else _json(found.result),
         }
@@ -213,6 +216,12 @@ def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
         say(f"job {found.job_id}: {found.reason}")
 
 
+def _worker_row(worker: WorkerInfo) -> list[Any]:
+    state = "stopping" if worker.is_stopping else ""
+    since = [ago(worker.started_at), ago(worker.renewed_at)]
+    return [worker.name, worker.id, worker.running, worker.concurrency, *since, state, ", ".join(worker.queues)]
+
+
 def workers(url: Url = None, as_json: AsJson = False) -> None:
     """List the workers that are alive."""
     with open_answering_app(url) as app:
@@ -226,16 +235,15 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
         return
     columns = [
         Column("worker"),
+        Column("id"),
         Column("running", "right"),
         Column("at most", "right", is_spared=True),
         Column("started", is_spared=True),
         Column("heard of", is_spared=True),
+        Column(""),
         Column("queues", is_cut=True, is_spared=True),
     ]
-    show_table(
-        columns,
-        [[w.name, w.running, w.concurrency, ago(w.started_at), ago(w.renewed_at), ", ".join(w.queues)] for w in found],
-    )
+    show_table(columns, [_worker_row(worker) for worker in found])
 
 
 def _error(text: str) -> str:

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, defstruct
 from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
+from penstock.model.cause import Cause, FailuresOfCause
 from penstock.model.cron import Cron
 from penstock.model.dead_letter import DeadLetter
 from penstock.model.explanation import Explanation
@@ -29,7 +30,7 @@ from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
 from penstock.model.search_hit import SearchHit
 from penstock.model.shard import Shard
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 
 __all__ = ["Base64", "record", "record_type"]
 
@@ -167,10 +168,15 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (JobDetail, "children"): _IDS,
     (JobPage, "next"): _Form(str | None, _make_if_any(str)),
     (Failure, "error"): _Form(str | None),
+    (Cause, "shape"): _Form(str | None),
+    (Cause, "job_id"): _ID,
+    (FailuresOfCause, "shape"): _Form(str | None),
     (Edit, "args"): _ARGS,
     (DeadLetter, "job_id"): _ID,
+    (RunningJob, "id"): _ID,
     (WorkerInfo, "id"): _ID,
     (Cron, "args"): _ARGS,
+    (Cron, "last_job_id"): _Form(str | None, _make_if_any(str)),
     (BlockedKey, "job_id"): _ID,
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -17,6 +19,7 @@ from penstock.server.queues import queues
 from penstock.server.remote_work import remote_work
 from penstock.server.search import search
 from penstock.server.shards import shards
+from penstock.server.tokens import tokens
 from penstock.server.worker_list import worker_list
 
 __all__ = ["OPERATIONS"]
@@ -29,12 +32,15 @@ OPERATIONS: list[Operation] = [
     *remote_work,
     *queues,
     *queue_acts,
+    *causes,
     *loads,
     *crons,
+    *due,
     *attention,
     *search,
     *worker_list,
     *shards,
+    *tokens,
     *audit,
     *events,
 ]

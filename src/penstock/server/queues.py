@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.model import BlockedKey, History, Stats
+from penstock.admin.hot_keys import MOST_HOT_KEYS
+from penstock.model import BlockedKey, History, HotKeys, Stats
 from penstock.server.call import Call
 from penstock.server.job_acts import Counted
 from penstock.server.narrowing import queue_for, refuse_tenant
@@ -77,6 +78,12 @@ class LimitQuery(Struct, frozen=True, kw_only=True):
     """How many at most."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
+
+
+class HotKeysQuery(Struct, frozen=True, kw_only=True):
+    """How many keys at most."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_HOT_KEYS)] = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +168,9 @@ def list_histories(call: Call, query: HistoriesQuery) -> Histories:
 def list_blocked_keys(call: Call, queue: str, query: LimitQuery) -> BlockedKeys:
     """The keys of a queue that wait for the retry of one of their jobs, or for a person."""
     return BlockedKeys(call.app.blocked_keys(queue)[: query.limit], call.unavailable())
+
+
+@queues.add("GET", "/queues/{queue}/hot-keys", may="read")
+def list_hot_keys(call: Call, queue: str, query: HotKeysQuery) -> HotKeys:
+    """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+    return call.app.hot_keys(queue, query.limit)

@@ -93,6 +93,7 @@ class DatabaseWorker:
         idle_rounds: IdleRounds | None,
         is_alone: Callable[[], bool],
         end_with: Callable[[PenstockError], None],
+        on_asked_to_stop: Callable[[], None],
         caps: QueueCaps,
         has_figures: bool = False,
     ) -> None:
@@ -124,6 +125,7 @@ class DatabaseWorker:
             self._signal.set,
             lambda: self._conductor.link.unheard_since,
             end_with,
+            on_asked_to_stop,
         )
         self._conductor = Conductor(
             database,

@@ -199,6 +199,11 @@ class Worker:
         jobs = [slot.current for slot in list(self._slot_pool.slots)]
         return [f"{job.task.queue}/{job.task.name} (job {job.id})" for job in jobs if job is not None]
 
+    def _hear_stop(self) -> None:
+        """From any thread: somebody asked over the database that this worker end gently; of several each may say so."""
+        log.info("this worker was asked to stop")
+        self.stop(may_hurry=False)
+
     def _end_with(self, problem: PenstockError) -> None:
         """From any thread: end gently, and with this error."""
         if self._problem is None:
@@ -220,6 +225,7 @@ class Worker:
             idle_rounds=self._idle_rounds,
             is_alone=lambda: len(self._database_workers) == 1,
             end_with=self._end_with,
+            on_asked_to_stop=self._hear_stop,
             caps=self._caps,
             has_figures=self._has_figures,
         )

@@ -1,5 +1,6 @@
 """A worker's heartbeat: the engine's, and what each renewal brings along: which jobs are to stop, which queues are
-paused, whether this program has become too old for the database's functions. It takes along the progress of jobs.
+paused, whether the worker is to end, whether this program has become too old for the database's functions. It takes
+along the progress of jobs.
 
 A worker that renews while its conductor gets no answer would hold its jobs for ever. So the heartbeat pauses when the
 conductor, whose connection was cut and made anew, has had no answer at all for a lease in which every renewal was
@@ -28,7 +29,7 @@ class WorkerHeartbeat:
     """The heartbeat of one worker on one database; it begins again each time the worker registers.
 
     `wake` wakes the conductor when there is news. `unheard_since` tells since when the conductor has had no answer.
-    `on_mismatch` is told, once, that this program is too old.
+    `on_mismatch` is told, once, that this program is too old, and `on_asked_to_stop` that the worker is to end gently.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class WorkerHeartbeat:
         wake: Callable[[], None],
         unheard_since: Callable[[], float | None],
         on_mismatch: Callable[[SchemaMismatch], None],
+        on_asked_to_stop: Callable[[], None],
     ) -> None:
         self._database = database
         self._backlog = backlog
@@ -48,6 +50,8 @@ class WorkerHeartbeat:
         # Whether it pauses though it would be answered.
         self._is_paused = False
         self._on_mismatch = on_mismatch
+        self._on_asked_to_stop = on_asked_to_stop
+        self._is_asked_to_stop = False
         self._is_outdated = False
         self._heartbeat: Heartbeat | None = None
         self._worker_id = 0
@@ -127,6 +131,9 @@ class WorkerHeartbeat:
             # It goes on renewing: what runs may end.
             self._is_outdated = True
             self._on_mismatch(renewal.mismatch)
+        if renewal.is_asked_to_stop and not self._is_asked_to_stop:
+            self._is_asked_to_stop = True
+            self._on_asked_to_stop()
         was_invalid = self._backlog.valid_until < sent_at
         self._backlog.valid_until = sent_at + int(self._lease_seconds * 1e9)
         if was_invalid:

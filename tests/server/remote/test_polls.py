@@ -377,9 +377,12 @@ def test_a_worker_that_is_asked_to_stop_hears_it(world: World) -> None:
             await client.poll(server, want=1)
             waiting = asyncio.create_task(client.poll(server, want=1, wait=30))
             await soon(lambda: is_slept_on(world), "the server asks to be woken")
-            await server.ask_to_stop(client.worker)
+            (known,) = [each for each in world.app.workers() if each.is_remote]
+            assert (str(known.id), known.is_stopping, known.running) == (client.worker, False, 1)
+            await asyncio.to_thread(world.app.stop_worker, client.worker)
             assert (await waiting).stop
             assert (await client.renew(server)).stop
+            assert world.app.worker(client.worker).is_stopping
 
     run(scenario())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -341,6 +342,8 @@ def enroll(connection: Connection, remote: int, registered: RegisteredWorker) ->
     worker = workers.register(
         connection,
         name=registered.name,
+        # The same on every shard.
+        instance=str(uuid.uuid5(uuid.NAMESPACE_OID, str(remote))),
         host="",
         pid=0,
         version=__version__,

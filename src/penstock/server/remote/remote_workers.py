@@ -152,12 +152,6 @@ class RemoteWorkers:
         with suppress(WorkerGone):
             await self._ask_all(remote, leave)
 
-    async def ask_to_stop(self, worker: str) -> None:
-        """Let a worker hear with its next call, or the one that is under way, that it is to stop."""
-        remote = _read_worker(worker)
-        self._serve()
-        await self._ask_all(remote, lambda connection: storage.ask_remote_to_stop(connection, remote))
-
     def begin_stop(self) -> None:
         """The server is about to stop: polls are answered at once, and nothing more is given out."""
         self._is_closing = True

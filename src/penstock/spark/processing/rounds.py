@@ -165,7 +165,11 @@ class Rounds:
         def renew(connection: Connection) -> workers.Renewal | None:
             if self._stop.is_set():
                 workers.remove(connection, row.id)
-            return workers.renew(connection, row.id)
+            renewal = workers.renew(connection, row.id)
+            if renewal is not None and renewal.is_asked_to_stop:
+                # With the next beat its row is gone, and the executor workers hear that.
+                self._stop.set()
+            return renewal
 
         heartbeat = Heartbeat(database, lease_seconds, renew, row.registered_at)
         try:

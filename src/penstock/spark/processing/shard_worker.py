@@ -80,6 +80,7 @@ class ShardWorker:
         self._refreshed_at = 0.0
         self._is_gated = False
         self._has_driver = True
+        self._is_asked_to_stop = False
         self._partitions: list[int] = []
         # Of the jobs that were chosen last: by job, its place in the order in which they start.
         self._order: dict[int, int] = {}
@@ -98,13 +99,15 @@ class ShardWorker:
 
     @property
     def reason_to_end(self) -> str | None:
-        """Why it takes no more: it was declared dead, its driver is gone, or it is too old for the database by now.
+        """Why it takes no more: it was declared dead, its driver is gone, somebody asked it to end, or it is too old
+        for the database by now.
 
         Of that last the driver hears when it begins the next round.
         """
         if self._heartbeat.is_declared_dead:
             return "dead"
-        return None if self._has_driver and self._heartbeat.mismatch is None else "stopped"
+        may_go_on = self._has_driver and not self._is_asked_to_stop and self._heartbeat.mismatch is None
+        return None if may_go_on else "stopped"
 
     def register(self) -> None:
         """Become a worker on the shard."""
@@ -258,6 +261,7 @@ class ShardWorker:
 
     def _renew(self, connection: Connection) -> workers.Renewal | None:
         renewal, self._has_driver = spark_workers.renew(connection, self._worker, self._plan.drivers[self._shard])
+        self._is_asked_to_stop |= renewal is not None and renewal.is_asked_to_stop
         running = self._running
         if running is not None and ticks() - running[0] > STARTED_NANOSECONDS:
             note_started(connection, self._worker, running[1])

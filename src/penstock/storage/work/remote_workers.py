@@ -25,7 +25,6 @@ __all__ = [
     "OverdueLease",
     "PollRecord",
     "RemoteTurn",
-    "ask_remote_to_stop",
     "asks_of_open",
     "crew_tasks",
     "end_poll",
@@ -309,11 +308,6 @@ def hand_back_poll(connection: Connection, remote: int, number: int, request: in
 def leave_remote(connection: Connection, remote: int) -> None:
     """Let a remote worker leave, and hand back what it holds."""
     connection.execute(query("leave_remote"), {"remote": remote})
-
-
-def ask_remote_to_stop(connection: Connection, remote: int) -> None:
-    """Let a remote worker hear that it is to stop."""
-    connection.execute(query("ask_remote_to_stop"), {"remote": remote})
 
 
 def renew_open(connection: Connection, workers: Sequence[int]) -> set[int]:

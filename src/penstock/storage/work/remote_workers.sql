@@ -14,7 +14,7 @@ returning r.worker_id
 -- stopped, what was taken away from it. It is renewed, where that was not just done. No row: it is not here, or was declared dead.
 -- Index: primary keys, lease_of_range.
 with mine as (
-    select r.id, r.worker_id, w.name, w.lease_seconds, r.registration, r.is_asked_to_stop, r.number, r.request, r.is_done, r.without, r.leases
+    select r.id, r.worker_id, w.name, w.lease_seconds, r.registration, w.is_asked_to_stop, r.number, r.request, r.is_done, r.without, r.leases
       from @schema@.remote_worker as r join @schema@.worker as w on w.id = r.worker_id where r.id = %(remote)s
 ), renewed as (
     update @schema@.worker as w set renewed_at = now() from mine as m
@@ -84,10 +84,6 @@ select @schema@.hand_back_poll(%(remote)s, %(number)s, %(request)s)
 -- See @schema@.leave_remote. Locks: the worker's row, its leases by number.
 select @schema@.leave_remote(%(remote)s)
 
--- name: ask_remote_to_stop
--- A remote worker hears with its next call that it is to stop.
-update @schema@.remote_worker set is_asked_to_stop = true where id = %(remote)s
-
 -- name: wake_queues
 -- Wake who sleeps on these queues.
 select @schema@.wake(q) from unnest(%(queues)s::int[]) as q
@@ -101,11 +97,11 @@ update @schema@.worker as w set renewed_at = now() from alive as a where w.id = 
 
 -- name: news_of_open
 -- Of workers whose polls are open: who is to stop, and from whom something was taken away that it has not heard of.
-select r.worker_id, r.is_asked_to_stop,
+select r.worker_id, w.is_asked_to_stop,
        exists (select from @schema@.taken_away as t where t.remote_id = r.id and t.told_in is null)
-  from @schema@.remote_worker as r
+  from @schema@.remote_worker as r join @schema@.worker as w on w.id = r.worker_id
  where r.worker_id = any (%(workers)s::bigint[])
-   and (r.is_asked_to_stop or exists (select from @schema@.taken_away as t where t.remote_id = r.id and t.told_in is null))
+   and (w.is_asked_to_stop or exists (select from @schema@.taken_away as t where t.remote_id = r.id and t.told_in is null))
 
 -- name: asks_of_open
 -- Which jobs of theirs somebody wants stopped. Index: lease_of_range.

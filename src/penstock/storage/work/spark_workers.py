@@ -29,7 +29,7 @@ __all__ = [
 def renew(connection: Connection, worker: int, driver: int) -> tuple[Renewal | None, bool]:
     """Say that an executor worker lives (None: it was declared dead), and hear whether its driver lives."""
     row = connection.execute(query("renew_slot_if_alive"), {"worker": worker, "driver": driver}).fetchone()
-    return (None, False) if row is None else (Renewal(row[0], row[1]), bool(row[2]))
+    return (None, False) if row is None else (Renewal(*row[:3]), bool(row[3]))
 
 
 def run_is_busy(connection: Connection, run: str, worker: int, partitions: Iterable[int]) -> bool:

@@ -2,7 +2,7 @@
 -- A Spark task says that it lives, and hears whether its driver does, and which server heard it. No row: it was declared
 -- dead.
 update @schema@.worker set renewed_at = now() where id = %(worker)s
-returning @schema@.this_server(), (select oldest_program from @schema@.function_set),
+returning @schema@.this_server(), (select oldest_program from @schema@.function_set), is_asked_to_stop,
           exists (select from @schema@.worker as d where d.id = %(driver)s)
 
 -- name: run_is_busy

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.clock import system
 from penstock.errors import SchemaMismatch
 from penstock.model.rules import QueueRules, options_of
-from penstock.model.worker import WorkerInfo
+from penstock.model.worker import RunningJob, WorkerInfo
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
@@ -18,9 +18,11 @@ from penstock.storage.schema import refuse_newer
 __all__ = [
     "Renewal",
     "add_tasks",
+    "ask_to_stop",
     "asked_to_stop",
     "begin",
     "fall_asleep",
+    "find_worker",
     "full_name",
     "has_work",
     "limited_queues",
@@ -109,10 +111,12 @@ def full_name(name: str, worker: int, instance: str | None = None) -> str:
 
 
 class Renewal(NamedTuple):
-    """Which server heard that a worker lives, and how old a program may be to work there."""
+    """Which server heard that a worker lives, how old a program may be to work there, and whether it may go on."""
 
     server: str
     oldest_program: int
+    # Somebody wants the worker to end gently.
+    is_asked_to_stop: bool = False
 
     @property
     def mismatch(self) -> SchemaMismatch | None:
@@ -208,10 +212,36 @@ def report_progress(
     )
 
 
-def read_workers(connection: Connection) -> list[tuple[str, WorkerInfo]]:
-    """Every worker not declared dead, each with what it is called by on all shards."""
-    names = ("id", "name", "host", "pid", "started_at", "renewed_at", "concurrency", "queues", "running")
-    return [
-        (instance, WorkerInfo(**dict(zip(names, facts, strict=True))))
-        for instance, *facts in connection.execute(query("read_workers")).fetchall()
-    ]
+def find_worker(connection: Connection, id_: int) -> tuple[str, bool] | None:
+    """What a worker is called on all shards, and whether it runs jobs itself; None where it is not here."""
+    row = connection.execute(query("find_worker"), {"id": id_}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
+def ask_to_stop(connection: Connection, instance: str) -> None:
+    """Let a worker hear that it is to end gently."""
+    connection.execute(query("ask_worker_to_stop"), {"instance": instance})
+
+
+def read_workers(
+    connection: Connection, instance: str | None = None, most_jobs: int = 0
+) -> list[tuple[str, WorkerInfo]]:
+    """Every worker not declared dead, or one, each with what it is called by on all shards and so many of its jobs."""
+    jobs: dict[str, list[RunningJob]] = {}
+    if most_jobs:
+        asked = {"instance": instance, "most": most_jobs}
+        for holder, *facts in connection.execute(query("running_jobs"), asked).fetchall():
+            jobs.setdefault(holder, []).append(RunningJob(**dict(zip(_OF_JOB, facts, strict=True))))
+    found = []
+    for called, *facts, tasks in connection.execute(query("read_workers"), {"instance": instance}).fetchall():
+        known: dict[str, list[str]] = json.loads(tasks)
+        told = dict(zip(_OF_WORKER, facts, strict=True))
+        found.append((called, WorkerInfo(**told, queues=list(known), tasks=known, jobs=jobs.get(called, []))))
+    return found
+
+
+_OF_WORKER = (
+    *("id", "name", "host", "pid", "started_at", "renewed_at", "concurrency", "running"),
+    *("version", "is_remote", "is_stopping"),
+)
+_OF_JOB = ("id", "queue", "task", "attempt", "started_at")

@@ -19,7 +19,17 @@ select %(worker)s, q, t, s, b, w
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
 -- it was: another than before may not know what was written last; and how old a program may be.
 update @schema@.worker set renewed_at = now() where id = %(worker)s
-returning @schema@.this_server(), (select oldest_program from @schema@.function_set)
+returning @schema@.this_server(), (select oldest_program from @schema@.function_set), is_asked_to_stop
+
+-- name: find_worker
+-- What a worker is called on all shards, by its number here, or by that of a remote worker; and whether it runs jobs. Index: the
+-- primary keys.
+select w.instance::text, w.concurrency > 0 from @schema@.worker as w
+ where w.id = coalesce((select r.worker_id from @schema@.remote_worker as r where r.id = %(id)s), %(id)s)
+
+-- name: ask_worker_to_stop
+-- A worker hears with its next renewal, or its next call, that it is to end. Locks: its row.
+update @schema@.worker set is_asked_to_stop = true where instance = %(instance)s::uuid
 
 -- name: remove_worker
 -- A worker has gone by itself, and holds nothing.
@@ -101,10 +111,30 @@ select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
--- Every worker, the queues it serves and how many jobs it holds.
-select w.instance::text, w.id, w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
-       array(select distinct q.name from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
-              where t.worker_id = w.id order by q.name),
-       coalesce((select sum(@schema@.members_count(l.low, l.high, l.members)) from @schema@.lease as l
-                  where l.worker_id = w.id), 0)::int
-  from @schema@.worker as w order by w.started_at, w.id
+-- Every worker, or one, the tasks that it knows by queue and how many jobs it holds. `lease` is read as a whole.
+select w.instance::text, coalesce(r.id, w.id), w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
+       coalesce(l.jobs, 0), w.version, r.id is not null, w.is_asked_to_stop,
+       coalesce((select json_object_agg(k.queue, k.tasks order by k.queue)
+                   from (select q.name as queue, json_agg(t.task order by t.task) as tasks
+                           from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
+                          where t.worker_id = w.id group by q.name) as k), '{}')::text
+  from @schema@.worker as w
+  left join @schema@.remote_worker as r on r.worker_id = w.id
+  left join (select worker_id, sum(@schema@.members_count(low, high, members))::int as jobs
+               from @schema@.lease group by worker_id) as l on l.worker_id = w.id
+ where %(instance)s::uuid is null or w.instance = %(instance)s::uuid
+ order by w.started_at, w.id
+
+-- name: running_jobs
+-- What workers, or one, run now: so many of each, those that run longest first. What was claimed ahead may not have started
+-- and is left out. `lease` is read as a whole. Index: the primary key of job.
+select h.instance, h.id, q.name, j.task, h.attempt, h.claimed_at
+  from (select w.instance::text as instance, l.partition_id, l.range * 1024 + m as id, l.attempt, l.claimed_at,
+               row_number() over (partition by w.id order by l.claimed_at, l.range, m) as n
+          from @schema@.lease as l join @schema@.worker as w on w.id = l.worker_id
+         cross join lateral unnest(@schema@.positions(l.low, l.high, l.members)) as m
+         where not l.is_ahead and (%(instance)s::uuid is null or w.instance = %(instance)s::uuid)) as h
+  join @schema@.partition as p on p.id = h.partition_id
+  join @schema@.queue as q on q.id = p.queue_id
+ cross join lateral (select task from @schema@.job_stored where id = h.id limit 1) as j
+ where h.n <= %(most)s order by h.claimed_at, h.id

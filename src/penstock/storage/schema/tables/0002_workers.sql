@@ -14,6 +14,8 @@ create table @schema@.worker (
     -- The server process it claims and settles with; it is ended with the worker, and what it locked is free. Null where
     -- another worker acts for this one and for others: then that one has it.
     session_pid   int,
+    -- Somebody wants it to end gently: it hears of that with its next renewal.
+    is_asked_to_stop boolean not null default false,
     started_at    timestamptz not null default now(),
     renewed_at    timestamptz not null default now()
 ) with (fillfactor = 50);

@@ -10,7 +10,6 @@ create table @schema@.remote_worker (
     registration     json not null,
     -- The shortest timeout among its tasks, in seconds; null: none has one.
     shortest_timeout double precision,
-    is_asked_to_stop boolean not null default false,
     -- The last poll; the request that may act for it, by a random number; and whether what it says is final.
     number           bigint not null default 0,
     request          bigint not null default 0,
