@@ -59,7 +59,6 @@ from penstock.admin.figures import (
     shards,
     silent_shard,
     stats,
-    workers,
 )
 from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import (
