@@ -90,6 +90,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Edit,
             penstock.State,
             penstock.JobPage,
+            penstock.JobAct,
             penstock.Stats,
             penstock.PartitionStats,
             penstock.History,

@@ -16,11 +16,11 @@ from penstock.client import Bound
 NAMES = {
     "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
     "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause",
-    "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobFailed", "JobFilter", "JobPage", "JsonFormatter",
-    "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob", "PenstockError",
-    "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout", "Retry", "Role",
-    "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token", "TraceContext",
-    "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobAct", "JobFailed", "JobFilter", "JobPage",
+    "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
+    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
+    "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
+    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -37,6 +37,8 @@ APP = {
     "set_queue": "name **options",
     "set_cron": "name expression queue task * args= key= timezone=",
     "crons": "",
+    "resize_progress": "queue",
+    "drain_progress": "shard",
     "due": "queue=",
     "adue": "queue=",
     "acrons": "",
@@ -95,6 +97,8 @@ APP = {
     "cancel": "job_id= * preview= reason= **filters",
     "retry": "job_id= * args= preview= **filters",
     "aretry": "job_id * args=",
+    "cancel_jobs": "ids * reason= queues= tenant=",
+    "retry_jobs": "ids * queues= tenant=",
     "reschedule": "job_id run_at",
     "pause": "queue",
     "resume": "queue",
@@ -107,7 +111,7 @@ APP = {
     "create_token": "name * role queues= tenant= expires= hides_args=",
     "revoke_token": "name",
     "tokens": "",
-    "audit": "limit= before= * actor= act= target=",
+    "audit": "limit= before= * actor= act= target= since=",
     "add_shard": "url",
     "drain_shard": "shard",
     "migrate": "",

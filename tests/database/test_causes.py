@@ -122,6 +122,10 @@ def test_a_group_is_retried_or_discarded_and_no_other(scene: Scene) -> None:
     assert sorted(job for _, job in scene.claim()) == refused
     assert [job.id for job in admin.jobs(scene.databases, JobFilters(state="failed"))] == slow[::-1]
     assert admin.retry(scene.databases, filters=JobFilters(cause=by_shape["ValueError: …"])) == 0
+    both = dead(scene, "ValueError: 1")
+    chosen = JobFilters(queue="q", cause=by_shape["ValueError: …"])
+    assert admin.purge(scene.databases, chosen, preview=True) == admin.purge(scene.databases, chosen) == len(both)
+    assert [job.id for job in admin.jobs(scene.databases, JobFilters(state="failed"))][-2:] == slow[::-1]
     scene.declare("elsewhere")
     chosen = JobFilters(queue="elsewhere", cause=by_shape["TimeoutError: …"])
     assert admin.purge(scene.databases, chosen) == 0

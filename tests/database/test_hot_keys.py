@@ -71,6 +71,13 @@ def test_few_jobs_are_counted_and_the_key_with_the_most_comes_first(owned: Owned
     assert [each.key for each in app.hot_keys("o", 1).keys] == [a.decode()]
 
 
+@pytest.fixture(params=[hot_keys.MOST_COUNTED, 0], ids=["counted", "from all pages"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few jobs are counted; or treated as many are, and as there are few pages, each of them is met."""
+    monkeypatch.setattr(hot_keys, "MOST_COUNTED", request.param)
+
+
+@pytest.mark.usefixtures("either_way")
 def test_what_is_given_out_is_not_waiting_and_a_key_that_waits_says_for_what(owned: Owned, app: App) -> None:
     keys = [owned.key(0, 2, moves_to=(number, 3)) for number in range(3)]
     jobs = owned.enqueue([key for key in keys for _ in range(3)])
@@ -86,6 +93,7 @@ def test_what_is_given_out_is_not_waiting_and_a_key_that_waits_says_for_what(own
     }
 
 
+@pytest.mark.usefixtures("either_way")
 def test_parts_of_a_range_that_were_put_back_are_counted_once(owned: Owned, app: App) -> None:
     key = owned.key(0, 2)
     jobs = owned.enqueue([key] * 6)

@@ -48,8 +48,8 @@ LARGE = (
     "failure",
     "dedup",
     "minute_histogram",
+    "cause",
 )
-LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup", "cause")
 SMALL = ("job_table", "cause_tally")
 FEW_PAGES = 400
 
@@ -578,4 +578,4 @@ def test_histograms_are_read_by_their_minute(backlog: Scene) -> None:
             " from generate_series(1, 1440) as n",
             [backlog.queue.id],
         )
-        assert_cheap(connection, "read_histograms", {"queue": backlog.queue.id, "minutes": 60}, 100)
+        assert_cheap(connection, "read_histograms", {"queues": array_text([backlog.queue.id]), "minutes": 60}, 100)

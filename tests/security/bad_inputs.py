@@ -223,6 +223,8 @@ AUDITS = [
       for value in (0, -1, 10_001, True, 1.5, "5", None)],
     *[Given(f"{name}: {value!r:.20}", None, name, {name: value}) for name in ("actor", "act", "target")
       for value in ("", " ", "x" * 201, "\0", "\ud800", 5, True, b"x", ["x"])],
+    *[Given(f"since: {value!r:.40}", None, "since", {"since": value})
+      for value in (0, "1d", True, date(2030, 1, 1), datetime(2030, 1, 1), datetime.min.replace(tzinfo=UTC))],  # noqa: DTZ001
 ]  # fmt: skip
 
 # What is no job of a batch handler that takes list[dict[str, int]].

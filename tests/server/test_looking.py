@@ -197,6 +197,29 @@ def test_crons_tell_what_comes_and_what_became_of_the_last_job(shop: Shop, clien
     assert client.post("crons/hourly/pause")["upcoming"] == []
 
 
+def test_a_resize_and_a_drain_are_looked_at_without_an_act(shop: Shop, client: Client) -> None:
+    shop.book.enqueue_many([{"customer": f"c-{n}", "amount": 1} for n in range(10)])
+    assert client.get("queues/orders/resize") == {
+        "queue": "orders", "partitions": 2, "epoch": 1, "draining": [], "is_through": True,
+    }  # fmt: skip
+    shop.app.resize("orders", partitions=3)
+    progress = client.get("queues/orders/resize")
+    assert (progress["partitions"], progress["epoch"], progress["is_through"]) == (3, 2, False)
+    assert sum(each["jobs"] for each in progress["draining"]) == 10
+    stats = client.get("queues/orders/stats")
+    assert (stats["epoch"], [part["is_current"] for part in stats["partitions"]]) == (2, [True] * 3)
+    shop.app.resize("orders", partitions=1)
+    parts = client.get("queues/orders/stats")["partitions"]
+    assert [(part["name"], part["is_current"]) for part in parts][:2] == [("orders", True), ("orders__p1", False)]
+    shop.app.work(until_idle=True, queues=["orders"])
+    assert client.get("queues/orders/resize")["draining"] == []
+    assert client.get("queues/orders/stats")["partitions"][0]["owner_epoch"] > 0
+    assert client.get("shards/1/drain") == {"shard": "1", "state": "active", "rest": []}
+    assert client.refused("GET", "shards/7/drain")["status"] in (404, 422)
+    assert client.refused("GET", "queues/nowhere/resize")["code"] == "not-found"
+    assert {entry.act for entry in shop.app.audit() if entry.source == "http"} == set()
+
+
 def test_what_is_due_when_is_counted(shop: Shop, client: Client) -> None:
     waits = {"minute": 30, "ten-minutes": 300, "hour": 1_800, "six-hours": 7_200, "day": 50_000, "week": 200_000,
              "later": 10_000_000}  # fmt: skip
@@ -247,10 +270,12 @@ def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> 
     (older,) = client.get(f"audit?act=set_queue&target=new&before={entries[-1]['id']}")["entries"]
     assert older["detail"] == {"limit": 5}
     assert [*entries, older] == told_of(shop, 2) + told_of(shop, 100, act="set_queue")
+    assert client.get("audit?act=set_queue&target=new&since=2030-01-01T00:00:00Z")["entries"] == []
     assert client.refused("GET", "audit?before=x")["field"] == "before"
+    assert client.refused("GET", "audit?since=yesterday")["field"] == "since"
 
 
-def told_of(shop: Shop, limit: int, **filters: str) -> Any:
+def told_of(shop: Shop, limit: int, **filters: Any) -> Any:
     return told(shop.app.audit(limit, **filters))
 
 

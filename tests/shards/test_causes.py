@@ -54,6 +54,8 @@ def test_what_is_carried_from_a_drained_shard_is_counted_where_it_lies(world: Wo
         before[0].last_at,
     )
     assert world.fetch(1, "select count(*) from penstock.dead") == [(3,)]
+    said = world.fetch(1, "select failed from penstock.cause_period union all select failed from penstock.cause_tally")
+    assert sum(failed for (failed,) in said) == 1, "the others failed elsewhere"
     assert_counted(world)
     assert sorted(job.id for job in world.app.jobs(cause=cause.id)) == sorted(ids)
     assert world.app.retry(cause=cause.id) == 3

@@ -115,6 +115,9 @@ def test_every_act_is_entered_with_what_it_was_about_and_how_many(
             (lambda: app.create_token("n", role="read", queues=["q"], expires=60), ("create_token", "n", None),
              {"role": "read", "queues": ["q"], "expires": 60}),
             (lambda: app.revoke_token("n"), ("revoke_token", "n", None), {}),
+            (lambda: app.cancel_jobs([moved, dead], reason="r"), ("cancel_jobs", None, 0),
+             {"ids": [moved, dead], "reason": "r"}),
+            (lambda: app.retry_jobs([str(moved)]), ("retry_jobs", None, 0), {"ids": [str(moved)]}),
             (lambda: app.stop_worker(77), ("stop_worker", "77", None), {}),
             (lambda: app.delete_queue("q", force=True), ("delete_queue", "q", 1), {"force": True}),
             (lambda: app.drain_shard(further), ("drain_shard", "…", None), {}),
@@ -303,6 +306,10 @@ def test_entries_are_read_newest_first_page_by_page_and_by_who_what_and_on_what(
     assert [entry.act for entry in app.audit(actor="ben", act="pause")] == ["pause"] * 3
     assert {entry.act for entry in app.audit(target="nightly")} == {"cron"}
     assert app.audit(actor="nobody") == []
+    assert app.audit(since=every[3].at) == every[:4]
+    assert app.audit(since=every[0].at + timedelta(microseconds=1)) == []
+    assert app.audit(since=datetime(1900, 1, 1, tzinfo=UTC), act="cron") == app.audit(act="cron")
+    assert app.audit(since=datetime(9998, 1, 1, tzinfo=UTC)) == []
 
 
 def test_what_is_older_than_its_retention_goes_and_what_is_of_today_stays(stage: Stage, execute: Execute) -> None:

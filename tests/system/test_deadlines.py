@@ -77,6 +77,8 @@ IMPATIENT: dict[str, Call] = {
 QUESTIONS: dict[str, Call] = {
     "App.due": lambda s: s.app.due(),
     "App.adue": lambda s: run(s.app.adue(s.queue)),
+    "App.resize_progress": lambda s: s.app.resize_progress(s.queue),
+    "App.drain_progress": lambda s: s.app.drain_progress(1),
     "App.crons": lambda s: s.app.crons(),
     "App.acrons": lambda s: run(s.app.acrons()),
     "App.stats": lambda s: s.app.stats(s.queue),
@@ -134,6 +136,8 @@ CHANGES: dict[str, Call] = {
     "App.retry with other arguments": lambda s: s.app.retry(s.job, args={"name": "x"}),
     "App.aretry": lambda s: run(s.app.aretry(s.job)),
     "App.retry by filter": lambda s: s.app.retry(queue=s.queue),
+    "App.cancel_jobs": lambda s: s.app.cancel_jobs([s.job]),
+    "App.retry_jobs": lambda s: s.app.retry_jobs([s.job]),
     "App.reschedule": lambda s: s.app.reschedule(s.job, LATER),
     "App.pause": lambda s: s.app.pause(s.queue),
     "App.resume": lambda s: s.app.resume(s.queue),

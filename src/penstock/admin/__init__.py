@@ -2,6 +2,7 @@
 
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
+named_jobs    cancel and retry jobs that are named, each told what became of it
 edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
@@ -15,7 +16,6 @@ naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
-figures       stats of queues, their minutes, the workers, the shards
 causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
@@ -47,7 +47,7 @@ from penstock.admin.crons import (
 )
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
-from penstock.admin.draining import drain_shard
+from penstock.admin.draining import drain_progress, drain_shard
 from penstock.admin.due import due
 from penstock.admin.explain import explain
 from penstock.admin.figures import (
@@ -75,7 +75,8 @@ from penstock.admin.jobs import (
     retry,
 )
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
-from penstock.admin.resize import move_partition, resize
+from penstock.admin.named_jobs import cancel_jobs, retry_jobs
+from penstock.admin.resize import move_partition, resize, resize_progress
 from penstock.admin.roles import grant
 from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
@@ -94,6 +95,7 @@ __all__ = [
     "audit",
     "blocked_keys",
     "cancel",
+    "cancel_jobs",
     "cancel_load",
     "causes",
     "check_token",
@@ -102,6 +104,7 @@ __all__ = [
     "dead_letters",
     "delete_queue",
     "doctor",
+    "drain_progress",
     "drain_shard",
     "due",
     "ended_jobs",
@@ -130,10 +133,12 @@ __all__ = [
     "remove_cron",
     "reschedule",
     "resize",
+    "resize_progress",
     "resume",
     "resume_cron",
     "resume_load",
     "retry",
+    "retry_jobs",
     "revoke_token",
     "run_cron",
     "search",

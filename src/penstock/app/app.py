@@ -53,6 +53,7 @@ from penstock.model import (
     History,
     HotKeys,
     Job,
+    JobAct,
     JobPage,
     Load,
     QueueDefinition,
@@ -553,6 +554,28 @@ class App:
         chosen = checked_filters(filters)
         return admin.retry(self.databases, job_id, chosen, args=args, tasks=self.tasks, preview=preview)
 
+    @change_in_steps
+    def cancel_jobs(
+        self,
+        ids: Sequence[int | str],
+        *,
+        reason: str | None = None,
+        queues: Collection[str] | None = None,
+        tenant: str | None = None,
+    ) -> list[JobAct]:
+        """Cancel these jobs, a thousand at most, and tell of each what became of it; running ones are asked to stop.
+
+        `queues` and `tenant` are as those of `job`.
+        """
+        return admin.cancel_jobs(self.databases, ids, scope_of(queues, tenant), reason)
+
+    @change_in_steps
+    def retry_jobs(
+        self, ids: Sequence[int | str], *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[JobAct]:
+        """Run these dead letters again, and now those that wait for a time, a thousand at most; what became of each."""
+        return admin.retry_jobs(self.databases, ids, scope_of(queues, tenant))
+
     @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
         """Move a waiting job to another time; the state it is in then."""
@@ -618,6 +641,11 @@ class App:
         Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
         return self._declarations.follow(admin.resize(self.databases, name_of(queue), partitions))
+
+    @question
+    def resize_progress(self, queue: str | Queue) -> Resize:
+        """How far the last resize or move of a queue is; it changes nothing."""
+        return admin.resize_progress(self.databases, name_of(queue))
 
     @change_in_steps
     def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
@@ -686,11 +714,12 @@ class App:
         actor: str | None = None,
         act: str | None = None,
         target: str | None = None,
+        since: datetime | None = None,
     ) -> list[AuditEntry]:
         """Who did what: the newest entries over all shards, or those below the id `before`; by whom, of which act, on
-        what.
+        what, and since when.
         """
-        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target)
+        return admin.audit(self.databases, limit=limit, before=before, actor=actor, act=act, target=target, since=since)
 
     # The app itself
 
@@ -772,6 +801,11 @@ class App:
         others. Workers go on with it by themselves, and so does each further call, which may be made at any time.
         """
         return admin.drain_shard(self.databases, shard)
+
+    @question
+    def drain_progress(self, shard: int | str) -> Drain:
+        """How far the draining of a shard is; it changes nothing."""
+        return admin.drain_progress(self.databases, shard)
 
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.shared_options import AsJson, Url
 from penstock.cli.terminal import Column, is_terminal, say, show_json, show_table
-from penstock.cli.times import instant
+from penstock.cli.times import instant, parse_past
 from penstock.model import AuditEntry
 from penstock.model.records import record
 
@@ -23,6 +23,9 @@ def audit(
     target: Annotated[
         str | None, typer.Option("--target", help="Only what was done to this job, queue, load, cron, shard or token.")
     ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="WHEN", help="Only from then on: 90s, 15m, 2h, 1d ago, or a time.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
     before: Annotated[
         str | None, typer.Option("--before", metavar="ID", help="Only entries older than this one.")
@@ -31,8 +34,9 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Show who changed what, newest first."""
+    from_then = None if since is None else parse_past("since", since)
     with open_answering_app(url) as app:
-        found = app.audit(limit, before, actor=actor, act=act, target=target)
+        found = app.audit(limit, before, actor=actor, act=act, target=target, since=from_then)
         missing = unavailable(app)
     if as_json:
         show_json({"entries": record(found), "unavailable": missing})

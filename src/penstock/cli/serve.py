@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
-from socket import socket
 from typing import Annotated
 
 import typer
 
-from penstock.app import App
 from penstock.cli.app_target import ensure_answering, find_app, open_app
+from penstock.cli.dashboard_options import (
+    ProxyRole,
+    ProxyUserHeader,
+    Report,
+    TrustedProxyAddress,
+    report_file,
+    trusted_proxy,
+)
 from penstock.cli.shared_options import AsJson, LogJson, LogLevel, Url
 from penstock.cli.terminal import say, show_json
 from penstock.cli.work import begin_log
@@ -37,18 +43,25 @@ def serve(
     port: Port = 8080,
     workers: Annotated[int, typer.Option("--workers", help="How many processes answer.")] = 1,
     require_token: RequireToken = False,
+    proxy_address: TrustedProxyAddress = None,
+    proxy_role: ProxyRole = None,
+    proxy_user_header: ProxyUserHeader = None,
+    report: Report = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve the HTTP API, for programs in any language, and the dashboard."""
+    """Serve the HTTP API, for programs in any language, and the dashboard, for people."""
     checked_count("workers", workers, most=MOST_PROCESSES)
     if target is not None and url is not None:
         raise typer.BadParameter("the app that MODULE:APP names has its own database; leave --url out")
     # Here, since only this command needs what the extra installs.
+    from penstock.server import Application
     from penstock.server.processes import inherited_listener, run_processes
-    from penstock.server.serving import address_of, bind, take_over
+    from penstock.server.serving import address_of, bind, serve, take_over
 
+    proxy = trusted_proxy(proxy_address, proxy_role, proxy_user_header)
+    file = report_file(report)
     begin_log(log_level, log_json)
     descriptor = inherited_listener()
     with find_app(target) if target is not None else open_app(url, PATIENCE_SECONDS) as app:
@@ -59,7 +72,8 @@ def serve(
         if workers > 1 and descriptor is None:
             run_processes(workers, listener, sys.argv[1:])
         else:
-            _serve(app, listener, requires_token=require_token)
+            is_local = address_of(listener).is_loopback and not require_token
+            serve(Application(app, is_local=is_local, trusted_proxy=proxy, report=file), listener)
 
 
 def _tell(url: str, as_json: bool) -> None:
@@ -68,11 +82,3 @@ def _tell(url: str, as_json: bool) -> None:
     else:
         say(f"{url}/ is the dashboard")
         say(f"{url}/api/v1/openapi.json describes the HTTP API", "dim")
-
-
-def _serve(app: App, listener: socket, *, requires_token: bool) -> None:
-    from penstock.server import Application
-    from penstock.server.serving import address_of, serve
-
-    is_local = address_of(listener).is_loopback and not requires_token
-    serve(Application(app, is_local=is_local), listener)

@@ -15,6 +15,7 @@ import typer
 
 from penstock.app import App
 from penstock.cli.app_target import check_tasks, ensure_answering, find_app
+from penstock.cli.dashboard_options import Report, report_file
 from penstock.cli.probing import HealthPort, MetricsPort, open_probes
 from penstock.cli.serve import Host, RequireToken
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel
@@ -45,6 +46,7 @@ def up(
         typer.Option("--port", help="At which port the HTTP API is; 8080, or a free one where that is taken."),
     ] = None,
     require_token: RequireToken = False,
+    report: Report = None,
     log_level: LogLevel = None,
     log_json: LogJson = False,
     as_json: AsJson = False,
@@ -68,7 +70,7 @@ def up(
             servers.migrate()
             _tell(servers, as_json)
         if app is None:
-            stack.enter_context(_serving(servers, host, port, requires_token=require_token))
+            stack.enter_context(_serving(servers, host, port, report, requires_token=require_token))
             _wait()
             return
         stack.enter_context(open_probes(app, metrics_port, health_port))
@@ -76,12 +78,12 @@ def up(
         ensure_answering(app, creates=True)
         if not app.is_embedded:
             _tell(app, as_json)
-        stack.enter_context(_serving(app, host, port, requires_token=require_token))
+        stack.enter_context(_serving(app, host, port, report, requires_token=require_token))
         app.work(concurrency=concurrency, grace=grace)
 
 
 @contextmanager
-def _serving(app: App, host: str, port: int | None, *, requires_token: bool) -> Iterator[None]:
+def _serving(app: App, host: str, port: int | None, report: str | None, *, requires_token: bool) -> Iterator[None]:
     """The HTTP API beside all else, where the extra is installed."""
     if find_spec("uvicorn") is None:
         log.warning("no HTTP API: install it with pip install 'penstock-queue[serve]'")
@@ -92,12 +94,13 @@ def _serving(app: App, host: str, port: int | None, *, requires_token: bool) -> 
     from penstock.server.machine_token import machine_token
     from penstock.server.serving import address_of, bind, bind_free
 
+    file = report_file(report)
     listener = bind_free(host) if port is None else bind(host, port)
     is_local = address_of(listener).is_loopback and not requires_token
     home = find_nearest(Path.cwd()) if app.is_embedded else None
     with ExitStack() as stack:
         token = None if home is None else stack.enter_context(machine_token(home))
-        application = Application(app, is_local=is_local, machine_token=token)
+        application = Application(app, is_local=is_local, machine_token=token, report=file)
         url = stack.enter_context(serving_beside(application, listener))
         log.info("the dashboard is at %s/, the HTTP API at %s/api/v1/openapi.json", url, url)
         yield

@@ -2,6 +2,7 @@
 
 job, job_state, explanation     a job as it is read back, the states it can be in, why it does not run
 job_filters, job_page           by what jobs are chosen; a page of them
+job_act                         what became of an act on one of several
 history, dead_letter            figures minute by minute; what watchers are told of a dead letter
 cause                           why jobs fail: what dead letters have in common, how often attempts failed of it
 attention, search_hit           what needs a person's attention; what a search found
@@ -39,6 +40,7 @@ from penstock.model.handler_signals import Discard, Retry, Snooze
 from penstock.model.history import History, Minute, Percentiles
 from penstock.model.hot_key import HotKey, HotKeys
 from penstock.model.job import Edit, Failure, Job
+from penstock.model.job_act import JobAct
 from penstock.model.job_page import JobPage
 from penstock.model.job_state import State
 from penstock.model.load import Load
@@ -72,6 +74,7 @@ __all__ = [
     "HotKey",
     "HotKeys",
     "Job",
+    "JobAct",
     "JobPage",
     "Load",
     "Minute",

@@ -26,6 +26,7 @@ from penstock.model.cron import Cron
 from penstock.model.dead_letter import DeadLetter
 from penstock.model.explanation import Explanation
 from penstock.model.job import Edit, Failure, Job, JobDetail
+from penstock.model.job_act import JobAct
 from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
 from penstock.model.search_hit import SearchHit
@@ -166,6 +167,7 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (Job, "after"): _IDS,
     (Job, "args"): _ARGS,
     (JobDetail, "children"): _IDS,
+    (JobAct, "job_id"): _ID,
     (JobPage, "next"): _Form(str | None, _make_if_any(str)),
     (Failure, "error"): _Form(str | None),
     (Cause, "shape"): _Form(str | None),

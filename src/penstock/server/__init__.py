@@ -25,18 +25,23 @@ job_filters   by what jobs are chosen
 queues        queues made, deleted and looked at; `queue_acts`: what is done to them
 loads, crons, due, shards, worker_list, tokens, audit, attention, search   these, as the app has them
 causes        why jobs fail
-loads, crons, shards, worker_list, audit, attention, search   these, as the app has them
 events        server-sent events; `feed`: the one reader behind them; `job_ends`: who waits for jobs to end
 dashboard     the pages; `inner_api`: by which way they ask
 narrowing     what a token for some queues or a tenant is shown
 """
 
+from pathlib import Path
+
 from penstock.app import App
 from penstock.server.application import Application
+from penstock.server.dashboard import ReportFile, TrustedProxy
 
-__all__ = ["Application", "asgi"]
+__all__ = ["Application", "ReportFile", "TrustedProxy", "asgi"]
 
 
-def asgi(app: App) -> Application:
-    """The API as an ASGI application, to be mounted in one's own. It always asks for a token."""
-    return Application(app, is_local=False)
+def asgi(app: App, *, trusted_proxy: TrustedProxy | None = None, report: str | Path | None = None) -> Application:
+    """The API and the dashboard as an ASGI application, to be mounted in one's own. It always asks for a token, but of
+    whom `trusted_proxy` signs in to the dashboard; that shows the page which `penstock report` wrote to `report`.
+    """
+    file = None if report is None else ReportFile(report)
+    return Application(app, is_local=False, trusted_proxy=trusted_proxy, report=file)

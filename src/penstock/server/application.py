@@ -25,7 +25,7 @@ from penstock.server.body import ClientGone, read_body
 from penstock.server.call import Call, EventStream, Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller, check_may
-from penstock.server.dashboard import Dashboard, TrustedProxy
+from penstock.server.dashboard import Dashboard, ReportFile, TrustedProxy
 from penstock.server.guard import Guard
 from penstock.server.openapi import describe
 from penstock.server.operation import EVENTS, JSON, Answer, Operation
@@ -46,7 +46,8 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 class Application:
     """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one;
-    `machine_token` is taken beside those that were made; `trusted_proxy` signs its users in to the dashboard.
+    `machine_token` is taken beside those that were made; `trusted_proxy` signs its users in to the dashboard, which
+    shows the `report` that Spark made.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Application:
         is_local: bool,
         machine_token: str | None = None,
         trusted_proxy: TrustedProxy | None = None,
+        report: ReportFile | None = None,
     ) -> None:
         self.services = Services(app)
         self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
@@ -63,7 +65,7 @@ class Application:
         self._standing = StandingCalls(self._admit)
         self._outside = Outside(app)
         self._router = Router(OPERATIONS)
-        self._dashboard = Dashboard(self.services, self._guard, self._router, self._rates, trusted_proxy)
+        self._dashboard = Dashboard(self.services, self._guard, self._router, self._rates, trusted_proxy, report)
         self._document: tuple[str, bytes] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

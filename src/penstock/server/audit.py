@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from penstock.model.audit_entry import AuditEntry
 from penstock.server.call import Call
 from penstock.server.operation import Operations
+from penstock.server.values import Instant
 
 __all__ = ["audit"]
 
@@ -17,11 +18,12 @@ audit = Operations()
 
 
 class AuditQuery(Struct, frozen=True, kw_only=True):
-    """Which entries: by whom, of which act, on what; those below an id."""
+    """Which entries: by whom, of which act, on what, since when; those below an id."""
 
     actor: str | None = None
     act: str | None = None
     target: str | None = None
+    since: Instant | None = None
     before: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
@@ -37,5 +39,7 @@ class Audit:
 @audit.add("GET", "/audit", may="read")
 def read_audit(call: Call, query: AuditQuery) -> Audit:
     """Who did what, on what, from where, and what came of it; from HTTP, the command line and Python."""
-    found = call.app.audit(query.limit, query.before, actor=query.actor, act=query.act, target=query.target)
+    found = call.app.audit(
+        query.limit, query.before, actor=query.actor, act=query.act, target=query.target, since=query.since
+    )
     return Audit(found, call.unavailable())

@@ -42,6 +42,11 @@ class Caller:
         """Whether it may touch some jobs only."""
         return self.queues is not None or self.tenant is not None
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing is kept from it, neither jobs nor what stands in them."""
+        return not self.is_narrow and not self.hides_args
+
     def may_see(self, queue: str, tenant: str | None) -> bool:
         """Whether it may touch a job of that queue and tenant."""
         return (self.queues is None or queue in self.queues) and self.tenant in (None, tenant)

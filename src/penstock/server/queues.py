@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.admin.hot_keys import MOST_HOT_KEYS
-from penstock.model import BlockedKey, History, HotKeys, Stats
+from penstock.model import BlockedKey, History, HotKeys, Resize, Stats
 from penstock.server.call import Call
 from penstock.server.job_acts import Counted
 from penstock.server.narrowing import queue_for, refuse_tenant
@@ -146,6 +146,12 @@ def delete_queue(call: Call, queue: str, query: DeleteQuery) -> Counted:
 def read_stats(call: Call, queue: str) -> Stats:
     """The figures of a queue and of each of its partitions, and its rules."""
     return call.app.stats(queue)
+
+
+@queues.add("GET", "/queues/{queue}/resize", may="read")
+def read_resize(call: Call, queue: str) -> Resize:
+    """How far the last resize of a queue is, or move of a partition. It changes nothing."""
+    return call.app.resize_progress(queue)
 
 
 @queues.add("GET", "/queues/{queue}/history", may="read")

@@ -15,18 +15,26 @@ from starlette.types import Receive, Scope, Send
 from penstock.acting import Actor, acting_as
 from penstock.clock import system
 from penstock.errors import PenstockError
-from penstock.model.token import Role
 from penstock.server.body import ClientGone
 from penstock.server.call import Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
-from penstock.server.dashboard.entry import Done, Entry, Shown
+from penstock.server.dashboard.entry import Done, Elsewhere, Entry, Framed, Result, Shown
 from penstock.server.dashboard.forms import read_form
 from penstock.server.dashboard.live import LivePages, OpenPage, PageStream
 from penstock.server.dashboard.live import Scope as PageScope
 from penstock.server.dashboard.pages import PAGES
-from penstock.server.dashboard.session import Session, TrustedProxy, csrf_of, keep_csrf, keep_said, said_by
+from penstock.server.dashboard.report_file import ReportFile
+from penstock.server.dashboard.session import (
+    LOOKING_ROLES,
+    Session,
+    TrustedProxy,
+    csrf_of,
+    keep_csrf,
+    keep_said,
+    said_by,
+)
 from penstock.server.dashboard.static_files import find_static
 from penstock.server.dashboard.view import Given, View, link
 from penstock.server.guard import Guard
@@ -37,7 +45,7 @@ from penstock.server.router import Router
 from penstock.server.standing_calls import StandingCalls
 from penstock.server.threads import DRAWING, CallThreads
 
-__all__ = ["Dashboard", "TrustedProxy"]
+__all__ = ["Dashboard"]
 
 log = logging.getLogger("penstock")
 
@@ -55,6 +63,14 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+# A page that somebody else made stands in a frame of ours, where it can do nothing and load nothing.
+FRAMED_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'self'; base-uri 'none'; "
+        "sandbox"
+    ),
+    "X-Frame-Options": "SAMEORIGIN",
+}
 PAGE_THREADS = 4
 
 
@@ -68,10 +84,12 @@ class Dashboard:
         router: Router[Any],
         rates: CallRates,
         proxy: TrustedProxy | None = None,
+        report: ReportFile | None = None,
     ) -> None:
         self._services = services
         self._session = Session(guard, proxy)
         self._operations = router
+        self._report = report
         self._rates = rates
         self._pages: Router[Entry] = Router(PAGES)
         self._threads = CallThreads(DRAWING, PAGE_THREADS)
@@ -134,6 +152,10 @@ class Dashboard:
         path = "/" + "/".join(part.decode("ascii", errors="replace") for part in parts)
         view = self._view(caller, root, path.rstrip("/") or "/", query, form, csrf)
         result = await self._carry_out(view, sought.entry, sought.named)
+        if isinstance(result, Elsewhere):
+            return RedirectResponse(result.to, 303, HEADERS)
+        if isinstance(result, Framed):
+            return HTMLResponse(result.html, headers=HEADERS | FRAMED_HEADERS)
         if isinstance(result, Done):
             done = RedirectResponse(result.to, 303, HEADERS)
             keep_said(done, result.said, scope, headers)
@@ -145,8 +167,8 @@ class Dashboard:
             keep_said(response, "", scope, headers)
         return response
 
-    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Shown | Done:
-        def call() -> Shown | Done:
+    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Result:
+        def call() -> Result:
             return entry.function(view, **named)
 
         with acting_as(Actor(view.caller.name, "http", view.caller.address)):
@@ -165,14 +187,14 @@ class Dashboard:
 
     def _view(self, caller: Caller, root: str, path: str, query: Given, form: Given, csrf: str) -> View:
         api = InnerApi(self._services, self._operations, self._loop, caller)
-        return View(api, caller, root, path, query, form, csrf, system.now())
+        return View(api, caller, root, path, query, form, csrf, system.now(), self._report)
 
     async def _admit(self, scope: Scope, headers: Headers) -> Caller:
         if self._session.is_fresh:
             caller = self._session.admit(scope, headers)
         else:
             caller = await self._services.admitting.run(lambda: self._session.admit(scope, headers))
-        if caller.role not in (Role.READ, Role.ADMIN):
+        if caller.role not in LOOKING_ROLES:
             raise ProblemError("unauthorized", f"a token with role {caller.role} may not look; sign in with another")
         return caller
 
@@ -191,7 +213,7 @@ class Dashboard:
             response: Response = RedirectResponse(following, 303, HEADERS)
             self._session.keep(response, secret, scope, headers)
             return response
-        response = self._sign_in_page(root, csrf, following, query.text("why"), 200)
+        response = self._sign_in_page(root, csrf, following, None, 200)
         if is_new:
             keep_csrf(response, csrf, scope, headers)
         return response
@@ -245,9 +267,9 @@ class Dashboard:
         caller = Caller(bearer=None, **page.scope._asdict())
         api = InnerApi(self._services, self._operations, self._loop, caller, reads)
         # Forms of an open page are left as they are, so their word is not needed here.
-        view = View(api, caller, page.root, page.path, page.given, Given([]), "", system.now())
+        view = View(api, caller, page.root, page.path, page.given, Given([]), "", system.now(), self._report)
         shown = sought.entry.function(view, **sought.named)
-        if isinstance(shown, Done):
+        if not isinstance(shown, Shown):
             raise ProblemError("not-found", "there is no such page")
         return draw(shown.template, **shown.values, view=view, title=shown.title, layout="fragment.html")
 

@@ -7,7 +7,9 @@ package drew itself, such as a chart, goes in as it is.
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
@@ -17,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from penstock.drawing import formatting
+from penstock.drawing.charts import bar
 from penstock.drawing.html_parts import LOGO
 from penstock.server.dashboard.static_files import static_name
 
@@ -49,7 +52,7 @@ def _templates() -> jinja2.Environment:
         extensions=["jinja2.ext.loopcontrols"],
     )
     environment.filters |= _FILTERS
-    environment.globals |= {"logo": drawn(LOGO), "static_name": static_name}
+    environment.globals |= {"logo": drawn(LOGO), "static_name": static_name, "bar": lambda share: drawn(bar(share))}
     return environment
 
 
@@ -98,6 +101,15 @@ def _json(value: Any) -> Markup:
     return drawn(formatting.lines(cut))
 
 
+def _typed(value: str) -> Markup:
+    """JSON to be changed in a text area, each character as it is: what could not be shown stands as its escape."""
+    return drawn(html.escape(_HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)))
+
+
+# Lines and tabs stay; of the others none can stand in JSON but within a string, where its escape is the same.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 _FILTERS: dict[str, Callable[..., Any]] = {
     "word": _word,
     "count": _count,
@@ -107,5 +119,8 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "ago": _ago,
     "instant": _instant,
     "pretty_json": _json,
+    "typed": _typed,
+    # What somebody typed, back in its field as it was.
+    "exact": lambda value: drawn(html.escape(value)),
     "lines": lambda value, longest=LONGEST_JSON: drawn(formatting.lines(value, longest)),
 }

@@ -1,8 +1,8 @@
 """A page or an act as it is written down: `@pages.show("/queues/{queue}")`, `@pages.act("/queues/{queue}/pause")`.
 
-A function that shows is given a view and what stands in the path, and returns a `Shown`. One that acts is given a view
-whose form was checked, and returns where to go on and what was done; or a `Shown`, where the form has to be filled in
-again.
+A function that shows is given a view and what stands in the path, and returns a `Shown`, or where another page is meant
+an `Elsewhere`. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
+`Shown`, where the form has to be filled in again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Done", "Entry", "Pages", "Shown"]
+__all__ = ["Done", "Elsewhere", "Entry", "Framed", "Pages", "Result", "Shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,28 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is asked for is another page."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """A whole page that was made elsewhere, to stand in a frame: nothing in it runs or loads anything."""
+
+    html: str
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """An act is over: where the browser goes next, and what is said there."""
 
     to: str
     said: str = ""
+
+
+Result = Shown | Elsewhere | Framed | Done
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,7 @@ class Entry:
 
     method: str
     path: str
-    function: Callable[..., Shown | Done]
+    function: Callable[..., Result]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -51,7 +68,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(self, path: str) -> Callable[[Callable[..., Shown]], Callable[..., Shown]]:
+    def show(self, path: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
         """A page that is looked at."""
         return self._add("GET", path)
 

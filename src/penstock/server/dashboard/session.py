@@ -25,7 +25,7 @@ from penstock.server.caller import Caller
 from penstock.server.guard import Guard
 from penstock.server.problem import ProblemError
 
-__all__ = ["Session", "TrustedProxy", "csrf_of", "keep_csrf", "keep_said", "said_by"]
+__all__ = ["LOOKING_ROLES", "Session", "TrustedProxy", "csrf_of", "keep_csrf", "keep_said", "said_by"]
 
 TOKEN_COOKIE = "penstock_token"  # noqa: S105  (a cookie's name)
 CSRF_COOKIE = "penstock_csrf"
@@ -34,6 +34,9 @@ MOST_SAID = 1_000
 SIGNED_IN_SECONDS = 12 * 3_600
 _CSRF = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+# What HTTP calls a token.
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
+LOOKING_ROLES = (Role.READ, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +48,26 @@ class TrustedProxy:
     header: str = "X-Forwarded-User"
 
     def __post_init__(self) -> None:
-        try:
-            ipaddress.ip_address(self.address)
-        except ValueError:
-            raise InvalidInput("trusted_proxy", f"{self.address[:80]!r} is no IP address; give the proxy's") from None
+        if _address(self.address) is None:
+            raise InvalidInput(
+                "trusted_proxy", f"{self.address[:80]!r} is no IP address; give the one that the proxy calls from"
+            )
+        if self.role not in LOOKING_ROLES:
+            raise InvalidInput("proxy_role", f"{str(self.role)[:80]!r} is no role for people; give read or admin")
+        if _HEADER.fullmatch(self.header) is None:
+            raise InvalidInput(
+                "proxy_user_header", f"{self.header[:80]!r} is no name of a header; give one such as X-Forwarded-User"
+            )
 
     def caller(self, scope: Scope, headers: Headers) -> Caller | None:
         """Whom it names; None for what does not come from it."""
         address = scope["client"][0] if scope.get("client") else None
         named = headers.getlist(self.header)
-        if address != self.address or not named:
+        if address is None or _address(address) != _address(self.address) or not named:
             return None
         if len(named) > 1 or _USER.fullmatch(named[0]) is None:
-            raise ProblemError("unauthorized", f"the proxy's {self.header} names no user")
+            # Of two, one may be what somebody sent through the proxy.
+            raise ProblemError("forbidden", f"{self.header} names no user: the proxy has to set it, once, and no other")
         return Caller(bearer=None, user=named[0], role=self.role, address=address)
 
 
@@ -89,7 +99,7 @@ class Session:
     def sign_in(self, secret: str, address: str | None) -> Caller:
         """Who bears that token; refused where it may not look at anything."""
         caller = self._guard.bearer_of(secret, address)
-        if caller.role not in (Role.READ, Role.ADMIN):
+        if caller.role not in LOOKING_ROLES:
             raise ProblemError(
                 "forbidden", f"a token with role {caller.role} may not look; sign in with one of role read or admin"
             )
@@ -105,6 +115,15 @@ class Session:
     def forget(response: Response, scope: Scope, headers: Headers) -> None:
         """Take the cookie away."""
         _set(response, TOKEN_COOKIE, "", scope, headers, seconds=0)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An IP address, however it is written; one of IPv4 also where a socket for both says it as one of IPv6."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def cookies_of(headers: Headers) -> dict[str, str]:

@@ -10,12 +10,14 @@ from urllib.parse import quote, urlencode
 
 from penstock.errors import InvalidInput
 from penstock.server.caller import Caller
+from penstock.server.dashboard.report_file import ReportFile
 from penstock.server.inner_api import InnerApi
 
 __all__ = ["Given", "View", "link"]
 
-# What stands in the bar: a name, the first part of its path, and what one must be able to ask to be shown it.
-PLACES = (
+# What stands in the bar: a name, the first part of its path, and what one must be able to ask to be shown it; nothing:
+# that no part of the system is kept from whoever looks.
+PLACES: tuple[tuple[str, str, tuple[str, ...] | None], ...] = (
     ("Overview", "", ("queues",)),
     ("Jobs", "jobs", ("jobs",)),
     ("Dead letters", "dead-letters", ("dead-letters", "causes")),
@@ -25,6 +27,7 @@ PLACES = (
     ("Shards", "shards", ("shards",)),
     ("Tokens", "tokens", ("tokens",)),
     ("Audit", "audit", ("audit",)),
+    ("History", "history", None),
 )
 
 
@@ -71,7 +74,7 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class View:
     """One request for a page. `root` is where the dashboard is mounted, `csrf` what its forms must bear, `now` the
-    time as this machine has it.
+    time as this machine has it, `report` the page that Spark made, where the server was told of one.
     """
 
     api: InnerApi
@@ -82,11 +85,16 @@ class View:
     form: Given
     csrf: str
     now: datetime
+    report: ReportFile | None
 
     @property
-    def places(self) -> list[tuple[str, str, tuple[str, ...]]]:
+    def places(self) -> list[tuple[str, str]]:
         """The pages that whoever looks may open."""
-        return [place for place in PLACES if self.may("GET", *place[2])]
+        return [
+            (name, path)
+            for name, path, asked in PLACES
+            if (self.caller.sees_all if asked is None else self.may("GET", *asked))
+        ]
 
     def is_at(self, path: str) -> bool:
         """Whether this page is that place, or below it."""

@@ -54,10 +54,17 @@ def end(connection: Connection, id_: int, outcome: Outcome, count: int | None, d
 
 
 def read(
-    connection: Connection, *, limit: int, before: int | None, actor: str | None, act: str | None, target: str | None
+    connection: Connection,
+    *,
+    limit: int,
+    before: int | None,
+    lowest: int | None,
+    actor: str | None,
+    act: str | None,
+    target: str | None,
 ) -> list[AuditEntry]:
-    """The newest entries of which that is so."""
-    values = {"limit": limit, "before": before, "actor": actor, "act": act, "target": target}
+    """The newest entries of which that is so; of `lowest` on."""
+    values = {"limit": limit, "before": before, "lowest": lowest, "actor": actor, "act": act, "target": target}
     return [
         AuditEntry(
             id=row[0],
