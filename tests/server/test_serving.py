@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -176,6 +178,33 @@ def test_who_has_gone_is_not_told_any_more_also_where_another_request_had_come_b
             client.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
             eventually(lambda: len(feed._streams) == 1 and client.recv(1), "it is told of")
         eventually(lambda: not feed._streams, "its stream is over")
+
+
+def test_who_is_not_answered_in_time_by_a_server_that_stops_is_told_so(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "GRACE_SECONDS", 1)
+    begun, over = threading.Event(), threading.Event()
+
+    def hang(_: App) -> list[str]:
+        begun.set()
+        over.wait(300)
+        return []
+
+    monkeypatch.setattr(App, "queue_names", hang)
+
+    def ask(url: str) -> httpx.Response:
+        try:
+            return httpx.get(f"{url}/api/v1/queues", timeout=300)
+        finally:
+            over.set()
+
+    with ThreadPoolExecutor() as threads:
+        with serving_beside(Application(app, is_local=True), program.bind("127.0.0.1", 0)) as url:
+            asked = threads.submit(ask, url)
+            assert begun.wait(300)
+        answer = asked.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
