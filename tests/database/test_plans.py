@@ -579,3 +579,17 @@ def test_histograms_are_read_by_their_minute(backlog: Scene) -> None:
             [backlog.queue.id],
         )
         assert_cheap(connection, "read_histograms", {"queues": array_text([backlog.queue.id]), "minutes": 60}, 100)
+
+
+def test_blocked_keys_are_read_in_few_pages_however_many_there_are_and_whatever_waits(backlog: Scene) -> None:
+    connection = backlog.connection
+    queue = find_queue(connection, "owned").id
+    connection.execute(
+        "insert into penstock.halted (queue_id, key, job_id, epoch) select %s, ('k' || n)::bytea, 1024 * n, 1"
+        " from generate_series(1, 20000) as n on conflict do nothing",
+        [queue],
+    )
+    connection.execute("analyze penstock.halted")
+    assert_cheap(connection, "halted_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "held_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "count_behind", {"queue": queue, "keys": [b"k1", b"k2"], "most": 50})

@@ -476,9 +476,14 @@ class App:
         return admin.dead_letters(self.databases, seen, since)
 
     @question
-    def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
-        """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
-        return admin.blocked_keys(self.databases, name_of(queue))
+    def blocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
+        """The keys of a queue that wait for the retry of one of their jobs (held) or for a person (halted).
+
+        Those that have waited longest first. Of very many held keys some are looked at: as many as are asked for.
+        """
+        return admin.blocked_keys(self.databases, name_of(queue), kind, limit)
 
     @question
     def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
@@ -920,9 +925,11 @@ class App:
         """`hot_keys` for coroutines."""
         return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
 
-    async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
+    async def ablocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""
-        return await call_in_thread(lambda: self.blocked_keys(queue), self.request_timeout)
+        return await call_in_thread(lambda: self.blocked_keys(queue, kind=kind, limit=limit), self.request_timeout)
 
     @explain_wrong_calls
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109

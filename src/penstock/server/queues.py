@@ -80,6 +80,12 @@ class LimitQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
 
+class BlockedKeysQuery(LimitQuery, frozen=True, kw_only=True):
+    """Those that wait for a person (halted), for a retry (held), or both; and how many at most."""
+
+    kind: Literal["halted", "held"] | None = None
+
+
 class HotKeysQuery(Struct, frozen=True, kw_only=True):
     """How many keys at most."""
 
@@ -171,9 +177,9 @@ def list_histories(call: Call, query: HistoriesQuery) -> Histories:
 
 
 @queues.add("GET", "/queues/{queue}/blocked-keys", may="read")
-def list_blocked_keys(call: Call, queue: str, query: LimitQuery) -> BlockedKeys:
+def list_blocked_keys(call: Call, queue: str, query: BlockedKeysQuery) -> BlockedKeys:
     """The keys of a queue that wait for the retry of one of their jobs, or for a person."""
-    return BlockedKeys(call.app.blocked_keys(queue)[: query.limit], call.unavailable())
+    return BlockedKeys(call.app.blocked_keys(queue, kind=query.kind, limit=query.limit), call.unavailable())
 
 
 @queues.add("GET", "/queues/{queue}/hot-keys", may="read")

@@ -91,6 +91,7 @@ create table @schema@.halted (
     since    timestamptz not null default now(),
     primary key (queue_id, key)
 );
+create index halted_by_time on @schema@.halted (queue_id, since, key);
 
 -- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path. Null is
 -- nothing, and takes no room: most rows have two figures.
