@@ -267,6 +267,13 @@ def test_who_may_see_no_arguments_runs_no_jobs(shop: Shop) -> None:
         assert client.refused("POST", "workers/1/poll", json={"number": 1})["code"] == "forbidden"
 
 
+def test_who_may_see_no_arguments_makes_no_token_that_shows_them(shop: Shop) -> None:
+    with asking_as(shop.app, role="admin", hides_args=True) as client:
+        assert client.refused("POST", "tokens", json={"name": "a", "role": "read"})["code"] == "forbidden"
+        assert client.post("tokens", {"name": "b", "role": "read", "hides_args": True})["name"] == "b"
+    assert [token.name for token in shop.app.tokens()] == ["b"]
+
+
 def test_a_worker_of_another_queue_is_as_one_that_is_not_there(shop: Shop) -> None:
     with asking_as(shop.app, role="work", queues=frozenset({"orders"})) as client:
         worker = client.post("workers", {"name": "w", "queues": {"orders": {"book": {}}}})["worker"]
