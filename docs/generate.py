@@ -141,6 +141,7 @@ INTERNAL = {
     "App.create_embedded",
     "App.dead_letters",
     "App.ended_jobs",
+    "App.known_jobs",
     "App.overview",
     "App.queue_names",
     "App.databases",

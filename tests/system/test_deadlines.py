@@ -167,7 +167,7 @@ EXEMPT = {
     "App.work", "App.awork", "App.migrate",
     # For the package's other parts.
     "App.database", "App.databases", "App.unchecked_databases", "App.create_embedded", "App.dead_letters",
-    "App.ended_jobs", "App.queue_names", "App.shared_duties",
+    "App.ended_jobs", "App.known_jobs", "App.queue_names", "App.shared_duties",
 }  # fmt: skip
 
 

@@ -62,7 +62,19 @@ from penstock.admin.figures import (
     stats,
 )
 from penstock.admin.hot_keys import hot_keys
-from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.jobs import (
+    cancel,
+    children,
+    job,
+    job_page,
+    jobs,
+    known_jobs,
+    pause,
+    purge,
+    reschedule,
+    resume,
+    retry,
+)
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.named_jobs import cancel_jobs, retry_jobs
 from penstock.admin.overview import overview
@@ -108,6 +120,7 @@ __all__ = [
     "job",
     "job_page",
     "jobs",
+    "known_jobs",
     "knows_cron",
     "left_out",
     "loads",

@@ -462,6 +462,14 @@ class App:
         return admin.explain(self.databases, job_id, scope=scope_of(queues, tenant))
 
     @question
+    def known_jobs(
+        self, ids: Collection[int], *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> set[int]:
+        """Those of these jobs that are of some queues or a tenant, as far as shards answer: what may be told of."""
+        scope = scope_of(queues, tenant)
+        return set(ids) if scope is None else admin.known_jobs(self.databases, ids, scope)
+
+    @question
     def ended_jobs(self, ids: Collection[int]) -> set[int]:
         """Those of these jobs that have ended, for whoever waits for many; look at each, for one may be on its way."""
         return admin.ended_jobs(self.databases, ids)
