@@ -30,7 +30,9 @@ from penstock.metrics import OF_SYSTEM, OF_WORKER, Metric
 from penstock.metrics.series_bound import MOST_PARTITIONS, MOST_QUEUES, MOST_TASKS
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -88,15 +90,24 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.Edit,
             penstock.State,
             penstock.JobPage,
+            penstock.JobAct,
             penstock.Stats,
             penstock.PartitionStats,
             penstock.History,
             penstock.Minute,
+            penstock.Percentiles,
+            penstock.Cause,
+            penstock.FailureHistory,
+            penstock.FailuresOfCause,
             penstock.QueueRules,
             penstock.Explanation,
             penstock.BlockedKey,
+            penstock.HotKeys,
+            penstock.HotKey,
             penstock.Attention,
             penstock.SearchHit,
+            penstock.Due,
+            penstock.DueSpan,
             penstock.RunningJob,
             penstock.Resize,
             penstock.Drain,
@@ -285,8 +296,9 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Work", [remote_work]),
     ("Jobs", [jobs, job_acts]),
     ("Queues", [queues, queue_acts]),
+    ("Causes of failures", [causes]),
     ("Loads", [loads]),
-    ("Crons", [crons]),
+    ("Crons, and what is due", [crons, due]),
     ("Attention and search", [attention, search]),
     ("Workers, shards, tokens and the audit", [worker_list, shards, tokens, audit]),
     ("Events", [events]),

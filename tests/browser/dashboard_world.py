@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.system.facts import eventually
 
 from penstock import App
 from penstock.server import Application
@@ -45,6 +46,19 @@ class Looking:
         self._stack.callback(context.close)
         return context
 
+    def sign_in(self, role: Any = "read", *, name: str = "somebody", **narrowed: Any) -> BrowserContext:
+        """A browser that has signed in with a new token."""
+        secret = self.app.create_token(name, role=role, **narrowed)
+        context = self.new_context()
+        # A server hears of a new token within a second.
+        bearing, asked = {"Authorization": f"Bearer {secret}"}, f"{self.url}/api/v1/jobs/0"
+        eventually(lambda: context.request.get(asked, headers=bearing).status != 401, "the token is known")
+        page = self.open("/sign-in", context)
+        page.get_by_label("Access token").fill(secret)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+        return context
+
     def open(self, path: str, context: BrowserContext | None = None) -> Page:
         """A page, by its path."""
         page = (context or self.context).new_page()
@@ -57,7 +71,7 @@ class Looking:
 
     def check(self) -> None:
         """Nothing complained, and nothing was asked of others."""
-        assert self.said == []
+        assert self.said == [], self.said
         assert {urlsplit(url).netloc for url in self.asked} <= {urlsplit(self.url).netloc}
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.database.ledger import WRONG_CAUSES
 
 from penstock.model.queue import QueueDefinition
 from penstock.shards.databases import Databases
@@ -194,6 +195,8 @@ class Scene:
         opened = found.count("ready") + found.count("running")
         dead = self.one("select count(*) from penstock.dead")
         assert row == (opened, found.count("scheduled"), found.count("blocked"), dead)
+        wrong = self.connection.execute(WRONG_CAUSES).fetchall()
+        assert wrong == [], wrong
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ Step = Callable[[Connection], Any]
 
 _TABLES = (
     *("ready", "lease", "scheduled", "blocked", "dependency", "dead", "failure", "finished", "dedup", "cancellation"),
-    *("tally", "total", "job", "job_kept", "worker"),
+    *("tally", "total", "job", "job_kept", "worker", "cause", "cause_tally", "cause_period"),
 )
 
 

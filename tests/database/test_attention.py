@@ -139,7 +139,7 @@ def test_new_dead_letters_are_counted_beyond_those_that_are_looked_at(scene: Sce
     sweep.note_minute(scene.connection)
     pass_a_minute(scene, 10)
     scene.connection.execute(
-        "insert into penstock.dead (job_id, partition_id, task, attempt) select n, %s, 't', 1"
+        "insert into penstock.dead (job_id, partition_id, task, attempt, cause) select n, %s, 't', 1, 0"
         " from generate_series(1, 2500) as n",
         [scene.queue.partition_ids[0]],
     )

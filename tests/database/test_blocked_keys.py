@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -72,6 +73,37 @@ def test_a_key_whose_dead_letter_is_gone_stays_halted_and_only_a_release_is_advi
     assert app.explain(behind).reason == f"behind key head {dead} (halted: its dead letter is gone; release the key)"
     app.release("o", "a")
     assert app.blocked_keys("o") == []
+
+
+def test_one_kind_of_them_is_told_and_no_more_than_were_asked_for(owned: Owned, app: App) -> None:
+    keys = sorted(owned.key(0, 2, moves_to=(number, 41)) for number in range(10))
+    jobs = owned.enqueue(keys)
+    owned.end(owned.lease(jobs[:6]), "failed")
+    owned.connection.execute("update penstock.halted set since = since - make_interval(secs => job_id % 1024 * 10)")
+    owned.end(owned.lease(jobs[6:10]), "retry", due_in=600)
+    oldest_first = [key.decode() for key in reversed(keys[:6])]
+    assert [found.key for found in app.blocked_keys("o", kind="halted")] == oldest_first
+    assert [found.key for found in app.blocked_keys("o", kind="halted", limit=2)] == oldest_first[:2]
+    assert {found.key for found in app.blocked_keys("o", kind="held")} == {key.decode() for key in keys[6:10]}
+    assert len(app.blocked_keys("o", kind="held", limit=3)) == 3
+    assert [found.key for found in app.blocked_keys("o", limit=7)][:6] == oldest_first
+    assert len(app.blocked_keys("o", limit=7)) == 7
+
+
+def test_those_behind_are_counted_among_the_first_only_and_that_is_said(
+    owned: Owned, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, other = owned.key(0, 2), owned.key(0, 2, moves_to=(1, 3))
+    (dead, *_) = owned.enqueue([key])
+    owned.end(owned.lease([dead]), "failed")
+    owned.enqueue([key] * 3)
+    owned.enqueue([other] * 1_030)
+    owned.enqueue([key] * 2)
+    (found,) = app.blocked_keys("o")
+    assert (found.waiting, found.may_be_more) == (5, False)
+    monkeypatch.setattr(sys.modules["penstock.admin.blocked_keys"], "MOST_COUNTED", 20)
+    (found,) = app.blocked_keys("o")
+    assert (found.waiting, found.may_be_more) == (3, True)
 
 
 def test_a_delay_blocks_no_key(owned: Owned, app: App) -> None:

@@ -243,6 +243,16 @@ def fold_and_settle(scene: Scene) -> Acts:
     return sweep.fold, lambda c: scene.succeed(held, connection=c)
 
 
+def fold_causes_and_bury(scene: Scene) -> Acts:
+    ids = scene.dead(3)
+    return sweep.fold_causes, lambda c: control.bury_dead(c, ids)
+
+
+def fold_causes_and_fold_causes(scene: Scene) -> Acts:
+    scene.dead(3)
+    return sweep.fold_causes, sweep.fold_causes
+
+
 ACTS: dict[str, tuple[str, Callable[[Scene], Acts]]] = {
     "claim, cancel": ("ready", claim_and_cancel),
     "cancel, claim": ("ready", cancel_and_claim),
@@ -268,6 +278,8 @@ ACTS: dict[str, tuple[str, Callable[[Scene], Acts]]] = {
     "burial of dead letters, retry": ("dead", bury_and_retry),
     "fold, settle": ("tally", fold_and_settle),
     "fold, fold": ("tally", fold_and_fold),
+    "fold of causes, burial": ("cause_tally", fold_causes_and_bury),
+    "fold of causes, fold of causes": ("cause_tally", fold_causes_and_fold_causes),
 }
 
 

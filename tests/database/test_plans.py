@@ -36,7 +36,21 @@ RANGES = 200
 OWNED = 50_000
 FIRST = 1
 # Tables whose whole reading would grow with the backlog or the history.
-LARGE = ("ready", "job", "scheduled", "spent", "dependency", "blocked", "dead", "finished", "failure", "dedup")
+LARGE = (
+    "ready",
+    "job",
+    "scheduled",
+    "spent",
+    "dependency",
+    "blocked",
+    "dead",
+    "finished",
+    "failure",
+    "dedup",
+    "minute_histogram",
+    "cause",
+)
+SMALL = ("job_table", "cause_tally")
 FEW_PAGES = 400
 
 _FILL = """
@@ -59,8 +73,13 @@ select now() + n * interval '1 min', %(ranged)s, 5, n, 0, 1, 't' from generate_s
 insert into penstock.blocked (job_id, partition_id, priority, task, on_parent_failure, parents)
 select 1024 * n + 1, %(ranged)s, 5, 't', 'cancel', array[1024 * n] from generate_series(1, 50000) as n;
 insert into penstock.dependency (parent_id, child_id) select 1024 * n, 1024 * n + 1 from generate_series(1, 50000) as n;
-insert into penstock.dead (job_id, partition_id, task, attempt)
-select 1024 * n + 2, %(ranged)s, 't', 1 from generate_series(1, 50000) as n;
+insert into penstock.dead (job_id, partition_id, task, attempt, cause)
+select 1024 * n + 2, %(ranged)s, 't', 1, 1 + n %% 50 from generate_series(1, 50000) as n;
+insert into penstock.cause (id, queue_id, task, shape, dead, failed_at)
+select n, n %% 100, 't', 'Error: ' || n, case when n <= 50 then 1000 else 1 + n %% 7 end, now()
+  from generate_series(1, 50000) as n;
+insert into penstock.cause_period (queue_id, began_at, cause, failed)
+select n %% 100, penstock.period_of(now()) - n / 180 * interval '5 min', n, 1 from generate_series(1, 50000) as n;
 insert into penstock.finished (slice, range, partition_id, outcome, attempt, positions)
 select penstock.current_slice(), n, %(ranged)s, 0, 1, '{0}' from generate_series(1, 50000) as n;
 insert into penstock.failure (job_id, attempt, error) select 1024 * n, 1, 'no' from generate_series(1, 50000) as n;
@@ -129,7 +148,7 @@ def _scanned(connection: Connection) -> dict[str, int]:
     rows = connection.execute(
         "select relname, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'penstock' and seq_tup_read > 0"
     )
-    return {name: count for name, count in rows if name.startswith(LARGE) and name != "job_table"}
+    return {name: count for name, count in rows if name.startswith(LARGE) and name not in SMALL}
 
 
 def assert_cheap(connection: Connection, name: str, parameters: dict[str, Any], pages: int = FEW_PAGES) -> None:
@@ -224,6 +243,7 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
     assert_cheap(connection, "ready_heads", {"partitions": partitions})
     assert_cheap(connection, "system_figures", {"most_parked": MOST_PARKED})
     assert_cheap(connection, "attention_facts", {})
+    assert_cheap(connection, "due_jobs", {"most": 2_000, "partitions": None}, pages=1_500)
     assert_cheap(connection, "search", {"text": "k77", "key": b"k77", "limit": 20, "queues": None})
     assert_cheap(connection, "jobs_set_aside", {"most_parked": MOST_PARKED})
 
@@ -385,6 +405,27 @@ def test_a_person_s_acts_touch_one_job(backlog: Scene) -> None:
     assert_cheap(connection, "look_at_dead", {"before": 1024 * 30_000, "looks": 10})
 
 
+def test_causes_are_read_one_by_one(backlog: Scene) -> None:
+    connection = backlog.connection
+    all_queues, some, ids = {"limit": 50}, {"limit": 50, "queues": array_text([1, 2, 3])}, list(range(1, 51))
+    assert_cheap(connection, "most_frequent_causes", all_queues)
+    assert_cheap(connection, "most_frequent_causes_of_queues", some, 1_000)
+    # Some ten pages for each cause.
+    assert_cheap(connection, "read_causes", {"ids": array_text(ids)}, 1_000)
+    assert_cheap(connection, "read_trends", {"ids": array_text(ids)})
+    since = datetime.now(UTC) - timedelta(hours=1)
+    assert_cheap(connection, "most_failed_causes", {"queue": 1, "since": since, "limit": 5})
+    assert_cheap(connection, "failures_of_queue", {"queue": 1, "since": since, "ids": "{1,101}"})
+    assert_cheap(connection, "look_at_dead_of_cause", {"cause": 7, "before": 2**62, "looks": 10, "partitions": None})
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "insert into penstock.cause_tally (cause, queue_id, failed, dead, task, shape)"
+            " select n, n % 100, 1, 1, 't', 'Error' from generate_series(49990, 50010) as n"
+        )
+        # Some thirty pages for each cause.
+        assert_cheap(connection, "fold_causes", {}, 1_000)
+
+
 def test_a_look_at_one_partition_reads_nothing_of_the_others(backlog: Scene) -> None:
     # Nothing waits in it, and much in the others.
     partitions = array_text(find_queue(backlog.connection, "owned").partition_ids[1:2])
@@ -508,3 +549,47 @@ def test_a_kept_or_missing_job_is_looked_for_in_few_pages_among_200_tables(scene
     owned.scene.worker = owned.worker
     owned.end(held[:1], "cancelled")
     assert_cheap(connection, "unblock", {"children": array_text(children), "after": 0, "limit": 2}, pages=most)
+
+
+def test_hot_keys_are_told_from_as_many_pages_whatever_waits(backlog: Scene) -> None:
+    connection, partitions = backlog.connection, find_queue(backlog.connection, "owned").partition_ids
+    given = {"partitions": array_text(partitions)}
+    assert_cheap(connection, "ready_in_partitions", given)
+    ((_, waiting, first, last),) = connection.execute(query("ready_in_partitions"), given).fetchall()
+    assert waiting == OWNED
+    given |= {"first": first, "last": last}
+    assert_cheap(connection, "job_pages", given, 1_000)
+    # One page in a hundred; each job that is met is looked up among what is ready.
+    for cost in costs(connection, "keys_of_some_ready", {**given, "percent": 1.0}):
+        assert all(name.startswith("job_") for name in cost.scanned), cost.scanned
+        assert sum(cost.scanned.values()) < OWNED / 4
+        assert cost.pages < 20_000
+    assert_cheap(connection, "keys_of_ready", {**given, "most": 100}, 1_000)
+    keys = [b"k%d" % n for n in range(20)]
+    assert_cheap(connection, "keys_at_work", {**given, "queue": backlog.queue.id, "keys": keys, "most": 5_000})
+
+
+def test_histograms_are_read_by_their_minute(backlog: Scene) -> None:
+    connection = backlog.connection
+    with connection.transaction(force_rollback=True):
+        connection.execute(
+            "insert into penstock.minute_histogram (minute, queue_id, waits, runs, is_folded)"
+            " select now() - n * interval '1 minute', %s, array[1, 2], array[3], true"
+            " from generate_series(1, 1440) as n",
+            [backlog.queue.id],
+        )
+        assert_cheap(connection, "read_histograms", {"queues": array_text([backlog.queue.id]), "minutes": 60}, 100)
+
+
+def test_blocked_keys_are_read_in_few_pages_however_many_there_are_and_whatever_waits(backlog: Scene) -> None:
+    connection = backlog.connection
+    queue = find_queue(connection, "owned").id
+    connection.execute(
+        "insert into penstock.halted (queue_id, key, job_id, epoch) select %s, ('k' || n)::bytea, 1024 * n, 1"
+        " from generate_series(1, 20000) as n on conflict do nothing",
+        [queue],
+    )
+    connection.execute("analyze penstock.halted")
+    assert_cheap(connection, "halted_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "held_keys_of_queue", {"queue": queue, "limit": 20})
+    assert_cheap(connection, "count_behind", {"queue": queue, "keys": [b"k1", b"k2"], "most": 50})

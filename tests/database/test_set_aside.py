@@ -155,8 +155,8 @@ def test_an_end_that_is_refused_is_set_aside_and_the_others_are_written(
     bad = ids[8]
     if end:
         shop.fetch(
-            "insert into penstock.dead (job_id, partition_id, task, attempt)"
-            " select id, partition_id, task, 1 from penstock.job where id = %s returning 1",
+            "insert into penstock.dead (job_id, partition_id, task, attempt, cause)"
+            " select id, partition_id, task, 1, 0 from penstock.job where id = %s returning 1",
             bad,
         )
     else:
@@ -184,7 +184,8 @@ def test_a_rescue_sets_aside_what_is_refused_and_rescues_the_others(scene: Scene
     scene.claim(4)
     partition = scene.queue.partition_ids[0]
     scene.connection.execute(
-        "insert into penstock.dead (job_id, partition_id, task, attempt) values (%s, %s, 't', 1)", [ids[1], partition]
+        "insert into penstock.dead (job_id, partition_id, task, attempt, cause) values (%s, %s, 't', 1, 0)",
+        [ids[1], partition],
     )
     scene.connection.execute("update penstock.worker set renewed_at = '-infinity'")
     assert sweep.rescue(scene.connection) == (1, 4, 3)

@@ -90,7 +90,7 @@ class StorageMachine(RuleBasedStateMachine):
     def start(self) -> None:
         for table in ("ready", "lease", "scheduled", "blocked", "dependency", "dead", "failure", "finished", "dedup"):
             self.connection.execute(f"delete from penstock.{table}")
-        for table in ("cancellation", "tally", "total", "job", "job_kept", "worker"):
+        for table in ("cancellation", "tally", "total", "job", "job_kept", "worker", "cause", "cause_tally"):
             self.connection.execute(f"delete from penstock.{table}")
         self.entry = self.app._declarations.entry("q")
         self.worker = self._new_worker()
@@ -394,6 +394,7 @@ class StorageMachine(RuleBasedStateMachine):
     @rule()
     def fold(self) -> None:
         sweep.fold(self.connection)
+        sweep.fold_causes(self.connection)
         assert self.connection.execute("select count(*) from penstock.tally").fetchone() == (0,)
 
     @rule()

@@ -226,6 +226,14 @@ AUDITS = [
       for value in (0, "1d", True, date(2030, 1, 1), datetime(2030, 1, 1), datetime.min.replace(tzinfo=UTC))],  # noqa: DTZ001
 ]  # fmt: skip
 
+# The options of app.blocked_keys(...).
+BLOCKED_KEYS = [
+    *[Given(f"limit: {value!r:.20}", None, "limit", {"limit": value})
+      for value in (0, -1, 1_001, True, 1.5, "5", None)],
+    *[Given(f"kind: {value!r:.20}", None, "kind", {"kind": value})
+      for value in ("", "Held", "halted\0", "\ud800", 1, True, b"held", ["held"])],
+]  # fmt: skip
+
 # What is no job of a batch handler that takes list[dict[str, int]].
 ITEMS: dict[str, Any] = {
     "a number": 5, "text": "abc", "bytes": b"x", "a list": [{"n": 1}], "nothing": None, "a type": dict,

@@ -20,6 +20,7 @@ from tests.security.bad_inputs import (
     ARGUMENTS,
     AUDITS,
     BATCHES,
+    BLOCKED_KEYS,
     DECLARATIONS,
     HOSTILE_TEXTS,
     IDS,
@@ -150,6 +151,16 @@ def test_what_the_audit_cannot_be_asked_for_is_refused_by_name(database_url: str
         for value in IDS.values():
             with pytest.raises(InvalidInput):
                 app.audit(before=value)
+
+
+def test_what_blocked_keys_cannot_be_asked_for_is_refused_by_name(database_url: str) -> None:
+    with App(database_url) as app:
+        app.queue("q")
+        app.migrate()
+        for given in BLOCKED_KEYS:
+            with pytest.raises(InvalidInput) as caught:
+                app.blocked_keys("q", **given.options)
+            assert_refused(caught.value, given)
 
 
 @pytest.mark.parametrize("item", ITEMS.values(), ids=ITEMS.keys())

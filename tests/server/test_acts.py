@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.server.asking import Client, asking
+from tests.server.asking import Client, asking, asking_as
 from tests.server.conftest import Shop, shop_of
+from tests.system.facts import eventually
 
-from penstock import App, InvalidInput, State
+from penstock import App, Context, InvalidInput, State
 
 
 def state(shop: Shop, id_: int) -> State:
@@ -162,3 +163,64 @@ def test_partitions_move_and_a_shard_is_drained_by_its_number(shard_urls: list[s
         told = client.get("shards")["shards"]
         assert [each["name"] for each in told] == ["1", "2"]
         assert not any(url in str(told) or "penstock:" in str(told) for url in shard_urls)
+
+
+def test_named_jobs_are_cancelled_and_retried_and_each_is_told(shop: Shop, client: Client) -> None:
+    done, dead = shop.send.enqueue(to="bob"), shop.send.enqueue(to="nobody")
+    shop.app.work(until_idle=True)
+    waiting, later = shop.send.enqueue(), shop.send.options(delay=3600).enqueue()
+    missing = later + 1
+    body = {"ids": [str(each) for each in (waiting, done, missing, dead, waiting)], "reason": "not wanted"}
+    assert client.post("jobs/cancel", body) == {
+        "jobs": 1,
+        "preview": False,
+        "each": [
+            {"job_id": str(waiting), "outcome": "done", "state": "cancelled"},
+            {"job_id": str(done), "outcome": "not-in-state", "state": "succeeded"},
+            {"job_id": str(missing), "outcome": "unknown", "state": None},
+            {"job_id": str(dead), "outcome": "not-in-state", "state": "failed"},
+        ],
+    }
+    assert (shop.app.job(waiting).state, shop.app.job(waiting).error) == ("cancelled", "not wanted")
+    answer = client.post("jobs/retry", {"ids": [str(each) for each in (dead, later, done, waiting, missing)]})
+    assert [(each["outcome"], each["state"]) for each in answer["each"]] == [
+        ("done", "ready"),
+        ("done", "ready"),
+        ("not-in-state", "succeeded"),
+        ("not-in-state", "cancelled"),
+        ("unknown", None),
+    ]
+    assert answer["jobs"] == 2
+    acts = [(entry.act, entry.count) for entry in shop.app.audit() if entry.source == "http"]
+    assert acts == [("retry_jobs", 2), ("cancel_jobs", 1)]
+
+
+def test_a_running_job_that_is_named_is_asked_to_stop(shop: Shop, client: Client) -> None:
+    told: list[Any] = []
+
+    @shop.app.queue("long").task
+    def run(context: Context) -> None:
+        told.append(client.post("jobs/cancel", {"ids": [str(context.job_id)]})["each"])
+        eventually(lambda: context.is_cancelled, "it hears that it is to stop")
+
+    id_ = run.enqueue()
+    shop.app.work(until_idle=True, queues=["long"])
+    assert told == [[{"job_id": str(id_), "outcome": "done", "state": "running"}]]
+
+
+def test_a_token_names_the_jobs_that_it_is_for(shop: Shop) -> None:
+    mine, other = shop.send.enqueue(), shop.book.enqueue(customer="c", amount=1)
+    with asking_as(shop.app, role="admin", queues=frozenset({"mail"})) as client:
+        answer = client.post("jobs/cancel", {"ids": [str(other), str(mine)]})
+    assert [each["outcome"] for each in answer["each"]] == ["unknown", "done"]
+    assert shop.app.job(other).state == "ready"
+
+
+def test_names_and_filters_are_not_given_together(shop: Shop, client: Client) -> None:
+    for act in ("cancel", "retry"):
+        for more in ({"queue": "mail"}, {"preview": True}):
+            assert client.refused("POST", f"jobs/{act}", json={"ids": ["1024"], **more})["field"] == "ids"
+        for ids in ([], ["x"], ["-1"], [7], ["1"] * 1_001):
+            assert client.refused("POST", f"jobs/{act}", json={"ids": ids})["field"].startswith("ids")
+        shop.app.stats("mail")
+        assert client.post(f"jobs/{act}", {"queue": "mail"}) == {"jobs": 0, "preview": False}

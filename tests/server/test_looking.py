@@ -77,7 +77,7 @@ def test_a_queue_without_jobs_has_zeros_and_only_one_that_does_not_exist_is_not_
     assert (stats["queue_length"], stats["total_enqueued"], stats["oldest_enqueued_at"]) == (0, 0, None)
     assert [part["queue_length"] for part in stats["partitions"]] == [0, 0, 0]
     assert client.get("queues/empty/history") == {"queue": "empty", "minutes": [], "unavailable": []}
-    for path in ("stats", "history", "blocked-keys"):
+    for path in ("stats", "history", "blocked-keys", "hot-keys"):
         assert client.refused("GET", f"queues/nowhere/{path}")["code"] == "not-found"
 
 
@@ -104,6 +104,14 @@ def test_keys_that_wait_are_told(shop: Shop, client: Client, jobs: dict[str, int
     (blocked,) = client.get("queues/orders/blocked-keys")["keys"]
     assert blocked == told(shop.app.blocked_keys("orders"))[0]
     assert (blocked["key"], blocked["job_id"]) == ("c-1", str(jobs["halting"]))
+
+
+def test_keys_that_many_jobs_wait_for_are_told(shop: Shop, client: Client, jobs: dict[str, int]) -> None:
+    found = client.get("queues/orders/hot-keys")
+    assert found == told(shop.app.hot_keys("orders"))
+    assert found["waiting"] == shop.app.stats("orders").queue_length == sum(each["waiting"] for each in found["keys"])
+    assert client.get("queues/orders/hot-keys?limit=1")["keys"] == found["keys"][:1]
+    assert client.refused("GET", "queues/orders/hot-keys?limit=101")["field"] == "limit"
 
 
 def test_crons_shards_workers_and_loads_are_told(shop: Shop, client: Client) -> None:
@@ -168,6 +176,83 @@ def test_what_needs_attention_is_told_with_ids_as_text(shop: Shop, client: Clien
         assert [(each["kind"], each["queue"]) for each in narrow.get("attention")["attention"]] == [
             ("no-worker", "mail")
         ]
+
+
+def test_crons_tell_what_comes_and_what_became_of_the_last_job(shop: Shop, client: Client) -> None:
+    shop.app.set_cron("hourly", "0 * * * *", "mail", "send", args={"to": "bob"})
+    cron = client.get("crons")["crons"][0]
+    upcoming = [datetime.fromisoformat(each) for each in cron["upcoming"]]
+    assert upcoming == [upcoming[0] + n * timedelta(hours=1) for n in range(5)]
+    assert (cron["next_at"], cron["last_job_id"], cron["last_state"]) == (cron["upcoming"][0], None, None)
+    job = client.post("crons/hourly/run")["id"]
+    cron = client.get("crons")["crons"][0]
+    assert (cron["last_job_id"], cron["last_state"]) == (job, "ready")
+    shop.app.work(until_idle=True)
+    assert client.get("crons")["crons"][0]["last_state"] == "succeeded"
+    shop.app.set_cron("hourly", "0 * * * *", "mail", "send", args={"to": "nobody"})
+    failing = shop.app.run_cron("hourly")
+    shop.app.work(until_idle=True)
+    assert client.get("crons")["crons"][0]["last_state"] == "failed"
+    assert shop.app.crons()[0].last_job_id == failing
+    assert client.post("crons/hourly/pause")["upcoming"] == []
+
+
+def test_a_resize_and_a_drain_are_looked_at_without_an_act(shop: Shop, client: Client) -> None:
+    shop.book.enqueue_many([{"customer": f"c-{n}", "amount": 1} for n in range(10)])
+    assert client.get("queues/orders/resize") == {
+        "queue": "orders", "partitions": 2, "epoch": 1, "draining": [], "is_through": True,
+    }  # fmt: skip
+    shop.app.resize("orders", partitions=3)
+    progress = client.get("queues/orders/resize")
+    assert (progress["partitions"], progress["epoch"], progress["is_through"]) == (3, 2, False)
+    assert sum(each["jobs"] for each in progress["draining"]) == 10
+    stats = client.get("queues/orders/stats")
+    assert (stats["epoch"], [part["is_current"] for part in stats["partitions"]]) == (2, [True] * 3)
+    shop.app.resize("orders", partitions=1)
+    parts = client.get("queues/orders/stats")["partitions"]
+    assert [(part["name"], part["is_current"]) for part in parts][:2] == [("orders", True), ("orders__p1", False)]
+    shop.app.work(until_idle=True, queues=["orders"])
+    assert client.get("queues/orders/resize")["draining"] == []
+    assert client.get("queues/orders/stats")["partitions"][0]["owner_epoch"] > 0
+    assert client.get("shards/1/drain") == {"shard": "1", "state": "active", "rest": []}
+    assert client.refused("GET", "shards/7/drain")["status"] in (404, 422)
+    assert client.refused("GET", "queues/nowhere/resize")["code"] == "not-found"
+    assert {entry.act for entry in shop.app.audit() if entry.source == "http"} == set()
+
+
+def test_what_is_due_when_is_counted(shop: Shop, client: Client) -> None:
+    waits = {"minute": 30, "ten-minutes": 300, "hour": 1_800, "six-hours": 7_200, "day": 50_000, "week": 200_000,
+             "later": 10_000_000}  # fmt: skip
+    for count, seconds in enumerate(waits.values(), start=1):
+        shop.send.options(delay=seconds).enqueue_many([{}] * count)
+    shop.book.options(delay=120).enqueue(customer="c")
+    answer = client.get("due")
+    assert [span["name"] for span in answer["spans"]] == list(waits)
+    assert [span["jobs"] for span in answer["spans"]] == [1, 3, 3, 4, 5, 6, 7]
+    assert all(span["is_exact"] for span in answer["spans"])
+    untils = [span["until"] for span in answer["spans"]]
+    assert untils[-1] is None
+    assert untils[:-1] == sorted(untils[:-1])
+    assert [span["jobs"] for span in client.get("due?queue=mail")["spans"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert sum(span["jobs"] for span in client.get("due?queue=orders")["spans"]) == 1
+    assert client.refused("GET", "due?queue=nowhere")["code"] == "not-found"
+    with asking_as(shop.app, queues=frozenset({"orders"})) as narrow:
+        assert sum(span["jobs"] for span in narrow.get("due")["spans"]) == 1
+        assert narrow.refused("GET", "due?queue=mail")["code"] == "forbidden"
+
+
+def test_more_than_is_looked_at_is_told_as_so_many_at_least(shop: Shop, client: Client, database_url: str) -> None:
+    shop.app.stats("mail")
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "insert into penstock.scheduled (due_at, partition_id, priority, range, low, high, task)"
+            " select now() + interval '2 hours', p.id, 5, n, 0, 2, 'send'"
+            " from penstock.partition as p, generate_series(1, 2100) as n where p.name = 'mail'"
+        )
+    spans = {span["name"]: span for span in client.get("due")["spans"]}
+    assert not spans["six-hours"]["is_exact"]
+    assert 4_000 <= spans["six-hours"]["jobs"] < 4_200
+    assert spans["day"]["is_exact"]
 
 
 def test_what_was_done_over_http_is_in_the_audit(shop: Shop, client: Client) -> None:

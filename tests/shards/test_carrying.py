@@ -118,7 +118,7 @@ def die(world: World, number: int, job: int, key: bytes, *, halts: bool) -> None
         number, "delete from penstock.ready where range = %s returning partition_id, epoch", job // 1024
     )
     for table, columns, values in (
-        ("dead", "job_id, partition_id, task, attempt", [job, partition, "t", 1]),
+        ("dead", "job_id, partition_id, task, attempt, cause", [job, partition, "t", 1, 7]),
         ("failure", "job_id, attempt, error", [job, 1, "ValueError: no"]),
         ("tally", "partition_id, opened, dead", [partition, -1, 1]),
         ("halted", "queue_id, key, job_id, epoch", [world.queue_id, key, job, epoch] if halts else None),

@@ -57,6 +57,24 @@ def test_the_partitions_of_a_queue_are_spread_evenly(world: World, empty_databas
     assert entry.epoch == 2, "one map for all of them"
 
 
+def test_how_far_a_drain_is_is_told_without_an_act(world: World) -> None:
+    assert world.app.drain_progress(2) == Drain(shard="2", state="active", rest=[])
+    key = world.key(2)
+    with world.databases.of(2).connect() as connection, connection.transaction():
+        # A producer that began before: what it writes comes by the earlier map.
+        world.handle.options(connection=connection).enqueue(key=key, n=1)
+        world.app.drain_shard(2)
+        progress = world.app.drain_progress("2")
+        assert progress.state == "draining"
+        assert "producers" in {each.kind for each in progress.rest}
+    assert any(part.left_on == ["2"] for part in world.app.stats("o").partitions)
+    assert sum(jobs for _, jobs in world.app.resize_progress("o").draining) == 1
+    assert [entry.act for entry in world.app.audit()].count("drain_shard") == 1
+    world.drain(2)
+    assert world.app.drain_progress(2) == Drain(shard="2", state="drained", rest=[])
+    assert all(not part.left_on for part in world.app.stats("o").partitions)
+
+
 def test_the_last_shard_in_use_cannot_be_drained(world: World) -> None:
     world.app.drain_shard(2)
     with pytest.raises(InvalidInput, match=r"the last one in use.*penstock shards add"):

@@ -76,6 +76,36 @@ def test_minutes_of_all_shards_are_added_up(place: Place) -> None:
     assert history.unavailable == []
 
 
+def test_waits_and_run_times_of_all_shards_are_one_histogram(place: Place) -> None:
+    for shard, counts in ((1, "{0,0,1}"), (2, "{3}")):
+        place.execute(shard, "select penstock.note_minute()")
+        place.execute(
+            shard,
+            "insert into penstock.minute_histogram (minute, queue_id, waits, runs)"
+            " select date_trunc('minute', now()), id, %s::int[], '{}' from penstock.queue where name = 'q'",
+            counts,
+        )
+    noted = [minute.wait_seconds for minute in place.app.history("q").minutes if minute.wait_seconds is not None]
+    assert sum(each.count for each in noted) == 4
+    # On a bound of buckets 0.1, 0.126 and 0.158 ms: three of four in the first.
+    assert max(each.p99 for each in noted) > 0.000126
+    assert min(each.p50 for each in noted) < 0.0001
+
+
+def test_hot_keys_are_those_of_the_shards_that_answer(place: Place, second: Proxy) -> None:
+    for shard, count in ((1, 3), (2, 4)):
+        place.enqueue(shard, count)
+        place.execute(shard, "update penstock.job set key = 'a'")
+    place.enqueue(2)
+    found = place.app.hot_keys("q")
+    assert (found.waiting, [(each.key, each.waiting) for each in found.keys]) == (8, [("a", 7)])
+    assert found.keys[0].share == pytest.approx(7 / 8)
+    second.go_down()
+    without = place.app.hot_keys("q")
+    assert (without.waiting, [each.waiting for each in without.keys], without.unavailable) == (3, [3], ["2"])
+    second.come_up()
+
+
 def test_a_page_says_which_shard_is_missing(place: Place, second: Proxy, caplog: pytest.LogCaptureFixture) -> None:
     here = place.enqueue(1, 2)
     place.enqueue(2, 2)

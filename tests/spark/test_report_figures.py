@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from tests.database.error_shapes import SHAPES
 
 from penstock.model.rules import QueueRules
+from penstock.spark.reporting.error_shape import NAMES, PATTERNS, QUOTED, cause_of
 from penstock.spark.reporting.figures import Figures, Percentiles
-from penstock.spark.reporting.job_times import cause_of
 from penstock.spark.reporting.measure import measure
+from penstock.storage.schema import OURS
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HISTORY = """id long, queue string, partition string, task string, key string, load string, outcome string,
@@ -242,8 +244,14 @@ def test_nothing_one_job_and_jobs_that_never_ran_have_figures(measured: Callable
     assert (figures.wait, figures.run, figures.workers, figures.causes) == (Percentiles(), Percentiles(), [], [])
 
 
-def test_a_cause_leaves_out_what_differs_from_job_to_job(spark: SparkSession) -> None:
-    words = ["order 17", "0xdeadbeef01", "3f2c6c1e-6f0a-4b43-9d5e-0d9f3c1a2b4c", "12.5 s at 10:30"]
-    errors = spark.createDataFrame([(f"Boom: {word} face\nrest",) for word in words], "error string")
-    said = [row["cause"] for row in errors.select(cause_of(f.col("error")).alias("cause")).collect()]
-    assert said == ["Boom: order … face", "Boom: … face", "Boom: … face", "Boom: … s at … face"]
+def test_a_cause_is_the_shape_that_the_database_makes_of_the_error(spark: SparkSession) -> None:
+    errors = spark.createDataFrame(list(enumerate([*SHAPES, "word " * 5_000])), "n int, error string")
+    said = errors.select("n", cause_of(f.col("error")).alias("cause")).orderBy("n").collect()
+    assert [row["cause"] for row in said] == [*SHAPES.values(), "word " * 40]
+
+
+def test_the_patterns_are_those_of_the_database() -> None:
+    sql = OURS.functions["11_causes.sql"].replace("''", "'")
+    places = [sql.index(f"'{pattern}'") for pattern in (NAMES, QUOTED, *PATTERNS)]
+    assert places == sorted(places)
+    assert sql.count("regexp_replace(") == 1 + len(PATTERNS)

@@ -290,3 +290,27 @@ def test_text_of_users_is_shown_and_never_obeyed(penstock: CommandLine) -> None:
             assert "[bold]x[/bold]" in shown
             assert [bad for bad in ("\x1b[31m", "\x9b", "\u202e") if bad in shown] == []
     assert penstock.done("job", id_, "--json").json["key"] == NASTY
+
+
+def test_dead_letters_are_told_by_cause_and_a_group_is_retried_and_purged(penstock: CommandLine) -> None:
+    assert penstock.done("causes").out == "there are no dead letters\n"
+    for count in (1, 2):
+        penstock.done("enqueue", "tasks", "send", "to=nowhere", f"count={count}")
+    penstock("work", "tasks", "--until-idle")
+    (cause,) = penstock.done("causes", "--json").json["causes"]
+    assert (cause["queue"], cause["task"], cause["dead"], sum(cause["last_hour"])) == ("emails", "send", 2, 2)
+    told = penstock.done("causes", "--queue", "emails").out
+    assert cause["id"] in told
+    assert "\x1b[31m" not in told
+    assert penstock.done("causes", "--queue", "reports").out == "there are no dead letters\n"
+    assert "does not exist" in penstock.refused("causes", "--queue", "nowhere")
+    listed = penstock.done("jobs", "--cause", cause["id"], "--json").json["jobs"]
+    assert cause["job_id"] in [job["id"] for job in listed]
+    assert cause["id"] in penstock.done("job", cause["job_id"]).out
+    assert penstock.done("retry", "--cause", cause["id"], "--preview").out == "2 jobs would be retried\n"
+    assert penstock.done("retry", "--cause", cause["id"]).out == "2 jobs retried\n"
+    penstock("work", "tasks", "--until-idle")
+    assert "not the id of a cause" in penstock.refused("retry", "--cause", "x")
+    assert "retry or purge them" in penstock.refused("cancel", "--cause", cause["id"])
+    assert penstock.done("purge", "emails", "--cause", cause["id"], "--yes").out == "2 jobs purged\n"
+    assert penstock.done("causes").out == "there are no dead letters\n"

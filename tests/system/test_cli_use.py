@@ -23,11 +23,10 @@ from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
 
 COMMANDS = [
-    "up", "work", "serve", "enqueue", "stats", "jobs", "job", "explain", "workers", "blocked-keys", "audit", "load",
-    "loads", "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel", "retry",
-    "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue",
-    "stop-worker", "migrate",
-    "sql", "grant", "doctor", "version", "token", "shards", "crons",
+    "up", "work", "serve", "enqueue", "stats", "jobs", "job", "explain", "workers", "causes", "blocked-keys", "audit",
+    "load", "loads", "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel",
+    "retry", "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue", "stop-worker",
+    "migrate", "sql", "grant", "doctor", "version", "token", "shards", "crons",
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ NEED_ONE = [
     "limit q --limit 1", "release q k",
     "resize q 2", "grant reader somebody", "doctor", "shards", "shards add postgresql://nowhere/x",
     "shards move q 0 1", "shards drain 1", "crons pause x", "crons resume x", "crons run x", "crons remove x",
-    "token create x --role read", "token list", "token revoke x", "audit",
+    "token create x --role read", "token list", "token revoke x", "audit", "causes",
 ]  # fmt: skip
 NEED_NONE = ["sql", "version"]
 CREATE = ["up", "work", "serve", "enqueue", "migrate"]
@@ -78,6 +78,7 @@ LOOKS: dict[str, Callable[[App], Any]] = {
     "jobs": lambda app: app.jobs(),
     "explain": lambda app: app.explain(ID),
     "blocked_keys": lambda app: app.blocked_keys("q"),
+    "hot_keys": lambda app: app.hot_keys("q"),
     "loads": lambda app: app.loads(),
     "tokens": lambda app: app.tokens(),
     "audit": lambda app: app.audit(),

@@ -47,6 +47,9 @@ VALUES: list[Any] = [
     model.History(queue="q", minutes=[
         model.Minute(minute=NOW, waiting=1, running=0, scheduled=0, blocked=0, dead=0,
                      wait_seconds=model.Percentiles(count=3, p50=0.1, p95=2.0, p99=2.5))]),
+    model.HotKeys(queue="q", waiting=2, is_estimate=True, looked_at=1, keys=[
+        model.HotKey(key=b"\xfe", waiting=2, share=1.0, oldest_ready_at=NOW, running=0, is_held=False,
+                     is_halted=True)]),
 ]  # fmt: skip
 
 

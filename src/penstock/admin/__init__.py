@@ -2,10 +2,12 @@
 
 answers       what several shards said, as one answer
 jobs          read, cancel, retry, reschedule, purge, pause
+named_jobs    cancel and retry jobs that are named, each told what became of it
 edits         a dead letter's arguments are changed
 explain       why a job is not running
 key_reasons   the rule about keys that holds a job back, in words
 blocked_keys  keys that wait for a retry or for a person
+hot_keys      keys that most jobs wait for
 loads         bulk writes as a whole
 draining      taking everything off a shard
 deleting      deleting a queue
@@ -14,8 +16,10 @@ naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
+causes        dead letters by why they failed, and how often attempts failed of which cause
 watching      which jobs have ended, which became dead letters: for whoever asks again and again
 crons         cron entries
+due           what of the scheduled jobs is due when
 roles         what other database roles may do
 tokens        access tokens: made, listed, revoked
 token_book    the same, as a server goes by them
@@ -29,6 +33,7 @@ from penstock.admin.answers import left_out
 from penstock.admin.attention import attention
 from penstock.admin.audit import audit
 from penstock.admin.blocked_keys import blocked_keys, release
+from penstock.admin.causes import causes, failures
 from penstock.admin.crons import (
     CronDefinition,
     has_cron,
@@ -42,12 +47,24 @@ from penstock.admin.crons import (
 )
 from penstock.admin.deleting import delete_queue
 from penstock.admin.doctor import doctor
-from penstock.admin.draining import drain_shard
+from penstock.admin.draining import drain_progress, drain_shard
+from penstock.admin.due import due
 from penstock.admin.explain import explain
-from penstock.admin.figures import all_stats, answers, histories, history, queue_names, shards, silent_shard, stats
+from penstock.admin.figures import (
+    all_stats,
+    answers,
+    histories,
+    history,
+    queue_names,
+    shards,
+    silent_shard,
+    stats,
+)
+from penstock.admin.hot_keys import hot_keys
 from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
-from penstock.admin.resize import move_partition, resize
+from penstock.admin.named_jobs import cancel_jobs, retry_jobs
+from penstock.admin.resize import move_partition, resize, resize_progress
 from penstock.admin.roles import grant
 from penstock.admin.search import search
 from penstock.admin.token_book import TokenBook
@@ -66,20 +83,26 @@ __all__ = [
     "audit",
     "blocked_keys",
     "cancel",
+    "cancel_jobs",
     "cancel_load",
+    "causes",
     "check_token",
     "children",
     "create_token",
     "dead_letters",
     "delete_queue",
     "doctor",
+    "drain_progress",
     "drain_shard",
+    "due",
     "ended_jobs",
     "explain",
+    "failures",
     "grant",
     "has_cron",
     "histories",
     "history",
+    "hot_keys",
     "job",
     "job_page",
     "jobs",
@@ -97,10 +120,12 @@ __all__ = [
     "remove_cron",
     "reschedule",
     "resize",
+    "resize_progress",
     "resume",
     "resume_cron",
     "resume_load",
     "retry",
+    "retry_jobs",
     "revoke_token",
     "run_cron",
     "search",

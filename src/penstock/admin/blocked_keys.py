@@ -5,30 +5,46 @@ from __future__ import annotations
 from penstock.admin.answers import ask_everywhere
 from penstock.errors import NotFound
 from penstock.model.blocked_key import BlockedKey
-from penstock.model.checks import key_from_bytes, key_to_bytes
+from penstock.model.checks import checked_choice, checked_count, key_from_bytes, key_to_bytes
 from penstock.shards.databases import Databases
+from penstock.storage import Connection
 from penstock.storage.catalogue.queues import find_queue
-from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_blocked_keys
+from penstock.storage.inspect.blocked_keys import Blocked, count_behind, read_halted_keys, read_held_keys
 from penstock.storage.repair.control import release_key
 
 __all__ = ["blocked_keys", "release"]
 
+MOST_LISTED = 1_000
+# So many ready jobs are looked at on each shard, to count those of these keys.
+MOST_COUNTED = 10_000
+_READERS = {"halted": read_halted_keys, "held": read_held_keys}
 
-def blocked_keys(databases: Databases, queue: str) -> list[BlockedKey]:
-    """The keys of a queue that are held or halted, those that have waited longest first."""
-    id_ = databases.read(lambda connection: find_queue(connection, queue)).id
-    found = [blocked for each in ask_everywhere(databases, lambda c: read_blocked_keys(c, id_)) for blocked in each]
+
+def blocked_keys(databases: Databases, queue: str, kind: str | None, limit: int) -> list[BlockedKey]:
+    """The keys of a queue that are held or halted, those that have waited longest first. What it costs has a bound."""
+    checked_choice("kind", kind, (None, *_READERS))
+    checked_count("limit", limit, most=MOST_LISTED)
+    entry = databases.read(lambda connection: find_queue(connection, queue))
+    readers = [read for name, read in _READERS.items() if kind in (None, name)]
+
+    def look(connection: Connection) -> list[Blocked]:
+        return [blocked for read in readers for blocked in read(connection, entry.id, limit)]
+
+    found = [blocked for each in ask_everywhere(databases, look) for blocked in each]
     if not found:
         return []
+    shown = sorted(found, key=lambda blocked: blocked.since)[:limit]
     # A key whose partition moved is held on one shard, and its jobs wait on another.
-    keys = list({blocked.key for blocked in found})
-    behind: dict[bytes, int] = dict.fromkeys(keys, 0)
-    for counts in databases.each(lambda connection: count_behind(connection, id_, keys), writes=False):
-        for key, count in counts.items():
+    keys = list({blocked.key for blocked in shown})
+    each = max(1, MOST_COUNTED // max(1, len(entry.partition_ids)))
+    answers = databases.each(lambda connection: count_behind(connection, entry.id, keys, each), writes=False)
+    behind = dict.fromkeys(keys, 0)
+    may_be_more = False
+    for told in answers:
+        may_be_more |= told.may_be_more
+        for key, count in told.counts.items():
             behind[key] += count
-    return [
-        _to_blocked_key(blocked, behind[blocked.key]) for blocked in sorted(found, key=lambda blocked: blocked.since)
-    ]
+    return [_to_blocked_key(blocked, behind[blocked.key], may_be_more) for blocked in shown]
 
 
 def release(databases: Databases, queue: str, key: str | bytes | int) -> None:
@@ -45,7 +61,7 @@ def release(databases: Databases, queue: str, key: str | bytes | int) -> None:
     )
 
 
-def _to_blocked_key(found: Blocked, waiting: int) -> BlockedKey:
+def _to_blocked_key(found: Blocked, waiting: int, may_be_more: bool) -> BlockedKey:
     if found.until is not None:
         reason = f"held by job {found.job_id}, which runs again at {found.until.isoformat(timespec='seconds')}"
     elif found.can_retry:
@@ -57,6 +73,7 @@ def _to_blocked_key(found: Blocked, waiting: int) -> BlockedKey:
         reason=reason,
         since=found.since,
         waiting=waiting,
+        may_be_more=may_be_more,
         job_id=found.job_id,
         until=found.until,
     )

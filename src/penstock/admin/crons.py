@@ -5,14 +5,18 @@ An entry lives on the shard its jobs go to. Where that changes, upkeep moves it;
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
 from penstock.admin.answers import ask_everywhere
-from penstock.errors import NotFound, PartitionUnavailable
+from penstock.errors import NotFound, PartitionUnavailable, PenstockError
 from penstock.model.checks import DEFAULT_PRIORITY, checked_name, key_from_bytes
 from penstock.model.cron import Cron
+from penstock.model.job_state import State
 from penstock.policy.cron import Schedule
 from penstock.shards.crons import write_where_it_is
 from penstock.shards.databases import Databases
@@ -20,6 +24,7 @@ from penstock.storage.catalogue import crons
 from penstock.storage.catalogue import queues as catalogue
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import ConnectionLost, is_lost
+from penstock.storage.inspect.watching import states_of_jobs
 
 __all__ = [
     "CronDefinition",
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 _TRIES = 20
+MOST_UPCOMING = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,8 @@ def read_crons(databases: Databases) -> list[Cron]:
             known = rows.get(row.name)
             if known is None or (row.moves, not row.is_leaving) > (known.moves, not known.is_leaving):
                 rows[row.name] = row
-    return [_to_cron(rows[name]) for name in sorted(rows)]
+    states = _states(databases, [row.last_job for row in rows.values() if row.last_job is not None])
+    return [_to_cron(rows[name], states) for name in sorted(rows)]
 
 
 def pause_cron(databases: Databases, name: str) -> None:
@@ -176,7 +183,27 @@ def _unknown(name: str) -> NotFound:
     return NotFound(f"there is no cron {name!r}: see app.crons() or `penstock crons`")
 
 
-def _to_cron(row: crons.CronRow) -> Cron:
+def _states(databases: Databases, ids: Sequence[int]) -> dict[int, State]:
+    """The states of jobs, wherever they are by now."""
+    if not ids:
+        return {}
+    answers = ask_everywhere(databases, lambda connection: states_of_jobs(connection, ids))
+    return {id_: state for each in answers for id_, state in each.items()}
+
+
+def _upcoming(row: crons.CronRow) -> list[datetime]:
+    """The next instants; none of one that is paused or cannot be read."""
+    if row.is_paused:
+        return []
+    with suppress(PenstockError):
+        schedule, found = Schedule(row.expression, row.timezone), [row.next_at]
+        while len(found) < MOST_UPCOMING:
+            found.append(schedule.next_after(found[-1]))
+        return found
+    return []
+
+
+def _to_cron(row: crons.CronRow, states: Mapping[int, State]) -> Cron:
     return Cron(
         name=row.name,
         expression=row.expression,
@@ -188,4 +215,7 @@ def _to_cron(row: crons.CronRow) -> Cron:
         is_paused=row.is_paused,
         next_at=row.next_at,
         last_at=row.last_at,
+        upcoming=_upcoming(row),
+        last_job_id=row.last_job,
+        last_state=None if row.last_job is None else states.get(row.last_job),
     )

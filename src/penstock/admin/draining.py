@@ -14,7 +14,7 @@ from penstock.shards.membership import read_membership, read_shards
 from penstock.storage.catalogue import resize
 from penstock.upkeep import SharedUpkeep
 
-__all__ = ["drain_shard"]
+__all__ = ["drain_progress", "drain_shard"]
 
 _REASONS = {
     "partitions": "they are taken over by other shards as soon as all of these answer",
@@ -53,6 +53,16 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
         advance_draining(databases)
         refused = upkeep.errors.get("carry")
     return _progress(databases, entry.number, refused)
+
+
+def drain_progress(databases: Databases, shard: int | str) -> Drain:
+    """How far the draining of a shard is; nothing is done for it. Of one that is not drained nothing is to go."""
+    if databases.sole is not None and str(shard) == str(databases.sole.shard):
+        return Drain(shard=str(shard), state="active", rest=[])
+    entry = find_shard(databases, shard)
+    if entry.state != "draining":
+        return Drain(shard=str(entry.number), state=entry.state, rest=[])
+    return _progress(databases, entry.number, None)
 
 
 def _progress(databases: Databases, number: int, refused: str | None) -> Drain:

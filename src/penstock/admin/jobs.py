@@ -19,6 +19,7 @@ from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs, un
 from penstock.admin.edits import checked_edit
 from penstock.admin.naming_partitions import partition_places
 from penstock.errors import InvalidInput, NotFound, PartitionUnavailable
+from penstock.model.cause import checked_cause
 from penstock.model.checks import checked_count, checked_job_id, checked_name, checked_run_at, key_to_bytes
 from penstock.model.job import Job
 from penstock.model.job_filters import ANY_JOB, FILTERS, JobFilters, JobScope
@@ -96,6 +97,10 @@ def cancel(
     A running job is asked to stop: its state is still running. One that has ended keeps the state it ended in.
     """
     why = _checked_reason(reason, control.BY_CANCEL)
+    if filters.cause is not None:
+        raise InvalidInput(
+            "cause", "only dead letters have one, and cancel ends what has not ended; retry or purge them"
+        )
     if _is_one(job_id, preview, filters):
         id_ = checked_job_id(job_id)
         return at_job(
@@ -171,10 +176,12 @@ def reschedule(databases: Databases, job_id: int | str, run_at: datetime) -> Sta
 
 
 def purge(databases: Databases, filters: JobFilters, *, preview: bool = False, reason: str | None = None) -> int:
-    """End a queue's waiting jobs (ready, scheduled, blocked) as cancelled, or clear its dead letters; how many."""
+    """End a queue's waiting jobs (ready, scheduled, blocked) as cancelled, or clear its dead letters, all or those of a
+    cause; how many.
+    """
     why = _checked_reason(reason, control.BY_PURGE)
     asked = _checked_state(filters.state, (*_WAITING, State.FAILED), "purge")
-    states = [asked] if asked else list(_WAITING)
+    states = [asked] if asked else list(_WAITING) if filters.cause is None else [State.FAILED]
 
     def act(connection: Connection, ids: Sequence[int], state: State) -> int:
         if state is State.FAILED:
@@ -253,16 +260,21 @@ def _selection(databases: Databases, filters: JobFilters, *, can_retry: bool = F
     elif name is not None:
         # What ended in a deleted queue is looked at by the name that it has since.
         partitions = databases.read(lambda connection: find_queue(connection, name, deleted=True)).partition_ids
+    state = _checked_state(filters.state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter")
+    cause = None if filters.cause is None else checked_cause(filters.cause)
+    if cause is not None and state not in (None, State.FAILED):
+        raise InvalidInput("state", f"only dead letters have a cause: leave it out, or give failed, not {state}")
     return Selection(
         partitions=partitions,
         is_partition=filters.partition is not None,
-        state=_checked_state(filters.state, (*_WAITING, State.RUNNING, *sorted(FINAL)), "a filter"),
+        state=state if cause is None else State.FAILED,
         task=_checked_name("task", filters.task),
         key=None if filters.key is None else key_to_bytes(filters.key),
         load=_checked_name("load", filters.load),
         tag=_checked_name("tag", filters.tag),
         tenant=_checked_name("tenant", filters.tenant),
         created_by=_checked_name("created_by", filters.created_by),
+        cause=cause,
         can_retry=can_retry,
     )
 
@@ -285,7 +297,7 @@ def _each(
 
     def work(connection: Connection, count: Callable[[int], None]) -> None:
         for selection, state in zip(selections, states, strict=True):
-            is_whole = selection.reads_no_job and selection.partitions is not None
+            is_whole = selection.reads_no_job and selection.partitions is not None and selection.cause is None
             if is_whole and preview:
                 count(_count(connection, selection.partitions or (), state))
             elif is_whole and end_all is not None and state is not State.RUNNING:

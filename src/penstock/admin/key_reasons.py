@@ -14,7 +14,7 @@ def key_reason(job_id: int, task: str, seen: KeyFacts) -> tuple[str, dict[str, A
     """The rule and the facts behind it; None where no rule about keys holds the job back."""
     facts: dict[str, Any] = {"owner": seen.owner, "epoch": seen.epoch}
     if seen.key is not None and seen.halted_by is not None:
-        facts["head"] = seen.halted_by
+        facts |= {"head": seen.halted_by, "halted": True}
         advice = "a dead letter; retry it, or release" if seen.can_retry else "its dead letter is gone; release"
         return f"behind key head {seen.halted_by} (halted: {advice} the key)", facts
     if seen.rules.per_key is not None and seen.retry is not None and int(seen.retry.job) != job_id:

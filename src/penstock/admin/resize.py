@@ -7,7 +7,9 @@ what was written by it. So this may be killed or called again at any point.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
+from penstock.admin.answers import ask_everywhere
 from penstock.admin.naming_partitions import partition_number
 from penstock.admin.naming_shards import find_shard
 from penstock.errors import InvalidInput
@@ -17,9 +19,9 @@ from penstock.shards.databases import Databases
 from penstock.shards.map_changes import change, move, tell_rest
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize as storage
-from penstock.storage.catalogue.queues import find_queue
+from penstock.storage.catalogue.queues import QueueEntry, find_queue
 
-__all__ = ["move_partition", "resize"]
+__all__ = ["move_partition", "resize", "resize_progress"]
 
 
 def resize(databases: Databases, queue: str, partitions: int) -> Resize:
@@ -44,18 +46,28 @@ def move_partition(databases: Databases, queue: str, partition: int | str, shard
     return _progress(databases, queue)
 
 
+def resize_progress(databases: Databases, queue: str) -> Resize:
+    """How far the last resize or move of a queue is; nothing is done for it. Of the shards that answer."""
+    entry = databases.read(lambda connection: find_queue(connection, queue))
+    return _told(databases, entry, ask_everywhere(databases, lambda c: storage.draining(c, entry.id)))
+
+
 def _progress(databases: Databases, queue: str) -> Resize:
     entry = databases.read(lambda connection: find_queue(connection, queue))
     databases.each(storage.close)
     tell_rest(databases)
     databases.change(storage.drain)
+    return _told(databases, entry, databases.each(lambda connection: storage.draining(connection, entry.id)))
+
+
+def _told(databases: Databases, entry: QueueEntry, found: Iterable[list[tuple[str, int]]]) -> Resize:
     left: Counter[str] = Counter()
-    for draining in databases.each(lambda connection: storage.draining(connection, entry.id)):
+    for draining in found:
         left.update(dict(draining))
     draining = [(name, left[name]) for name in dict.fromkeys(entry.partition_names) if left[name]]
     is_drained = databases.read(lambda connection: storage.is_drained(connection, entry.id))
     return Resize(
-        queue=queue,
+        queue=entry.name,
         partitions=entry.partition_count,
         epoch=entry.epoch,
         draining=draining,

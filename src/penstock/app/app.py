@@ -44,11 +44,16 @@ from penstock.model import (
     Attention,
     AuditEntry,
     BlockedKey,
+    Cause,
     Cron,
     Drain,
+    Due,
     Explanation,
+    FailureHistory,
     History,
+    HotKeys,
     Job,
+    JobAct,
     JobPage,
     Load,
     QueueDefinition,
@@ -244,6 +249,13 @@ class App:
         """Every cron entry."""
         return admin.read_crons(self.databases)
 
+    @question
+    def due(self, queue: str | Queue | None = None) -> Due:
+        """How many scheduled jobs are due within the next minute, ten minutes, hour, six hours, day, week, and later;
+        of a queue or of all. Counts are exact up to two thousand rows of a span and shard.
+        """
+        return admin.due(self.databases, None if queue is None else [name_of(queue)])
+
     @change
     def pause_cron(self, name: str) -> None:
         """Fire a cron entry no more, until it is resumed."""
@@ -360,6 +372,26 @@ class App:
         return admin.history(self.databases, name_of(queue), minutes)
 
     @question
+    def causes(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """Why dead letters failed: what those of a queue or of all have in common, that of most of them first.
+
+        `app.jobs(cause=…)` lists those of one, `retry` and `purge` take it too. `queues` are those that may be told of.
+        """
+        scope = scope_of(queues, None)
+        name = None if queue is None else name_of(queue)
+        return admin.causes(self.databases, name, limit, None if scope is None else scope.queues)
+
+    @question
+    def failures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """How many attempts of a queue failed in each five minutes, of its most frequent causes and of all others.
+
+        So many minutes back; they are kept for a day.
+        """
+        return admin.failures(self.databases, name_of(queue), minutes, causes)
+
+    @question
     def histories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
         """The figures of every queue minute by minute, or of those that are named: one question for all of them."""
         return admin.histories(self.databases, minutes, names)
@@ -436,9 +468,19 @@ class App:
         return admin.dead_letters(self.databases, seen, since)
 
     @question
-    def blocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
-        """The keys of a queue that wait for the retry of one of their jobs, or for a person; the oldest first."""
-        return admin.blocked_keys(self.databases, name_of(queue))
+    def blocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
+        """The keys of a queue that wait for the retry of one of their jobs (held) or for a person (halted).
+
+        Those that have waited longest first. Of very many held keys some are looked at: as many as are asked for.
+        """
+        return admin.blocked_keys(self.databases, name_of(queue), kind, limit)
+
+    @question
+    def hot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+        return admin.hot_keys(self.databases, name_of(queue), limit)
 
     @question
     def loads(self, limit: int = 100, *, names: Sequence[str] | None = None) -> list[Load]:
@@ -509,6 +551,28 @@ class App:
         chosen = checked_filters(filters)
         return admin.retry(self.databases, job_id, chosen, args=args, tasks=self.tasks, preview=preview)
 
+    @change_in_steps
+    def cancel_jobs(
+        self,
+        ids: Sequence[int | str],
+        *,
+        reason: str | None = None,
+        queues: Collection[str] | None = None,
+        tenant: str | None = None,
+    ) -> list[JobAct]:
+        """Cancel these jobs, a thousand at most, and tell of each what became of it; running ones are asked to stop.
+
+        `queues` and `tenant` are as those of `job`.
+        """
+        return admin.cancel_jobs(self.databases, ids, scope_of(queues, tenant), reason)
+
+    @change_in_steps
+    def retry_jobs(
+        self, ids: Sequence[int | str], *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> list[JobAct]:
+        """Run these dead letters again, and now those that wait for a time, a thousand at most; what became of each."""
+        return admin.retry_jobs(self.databases, ids, scope_of(queues, tenant))
+
     @change
     def reschedule(self, job_id: int | str, run_at: datetime) -> State:
         """Move a waiting job to another time; the state it is in then."""
@@ -533,7 +597,7 @@ class App:
         reason: str | None = None,
         **filters: Unpack[FiltersInQueue],
     ) -> int:
-        """End every waiting job of a queue as cancelled, or clear its dead letters; how many.
+        """End every waiting job of a queue as cancelled, or clear its dead letters, all or those of a cause; how many.
 
         The filters are those of `jobs`. The `reason` is kept as the `error` of those that were cancelled.
         """
@@ -574,6 +638,11 @@ class App:
         Producers go by it at once, the order of each key is kept, and removed partitions are still worked off.
         """
         return self._declarations.follow(admin.resize(self.databases, name_of(queue), partitions))
+
+    @question
+    def resize_progress(self, queue: str | Queue) -> Resize:
+        """How far the last resize or move of a queue is; it changes nothing."""
+        return admin.resize_progress(self.databases, name_of(queue))
 
     @change_in_steps
     def move_partition(self, queue: str | Queue, partition: int | str, shard: int | str) -> Resize:
@@ -730,6 +799,11 @@ class App:
         """
         return admin.drain_shard(self.databases, shard)
 
+    @question
+    def drain_progress(self, shard: int | str) -> Drain:
+        """How far the draining of a shard is; it changes nothing."""
+        return admin.drain_progress(self.databases, shard)
+
     def migrate(self) -> list[str]:
         """Create or upgrade the schema, and write down what is declared; what was applied."""
         return self._access.migrate()
@@ -762,6 +836,16 @@ class App:
     async def ahistory(self, queue: str | Queue, minutes: int = 60) -> History:
         """`history` for coroutines."""
         return await call_in_thread(lambda: self.history(queue, minutes), self.request_timeout)
+
+    async def acauses(
+        self, queue: str | Queue | None = None, *, limit: int = 100, queues: Collection[str] | None = None
+    ) -> list[Cause]:
+        """`causes` for coroutines."""
+        return await call_in_thread(lambda: self.causes(queue, limit=limit, queues=queues), self.request_timeout)
+
+    async def afailures(self, queue: str | Queue, minutes: int = 60, *, causes: int = 5) -> FailureHistory:
+        """`failures` for coroutines."""
+        return await call_in_thread(lambda: self.failures(queue, minutes, causes=causes), self.request_timeout)
 
     async def ahistories(self, minutes: int = 30, names: Collection[str] | None = None) -> list[History]:
         """`histories` for coroutines."""
@@ -819,15 +903,25 @@ class App:
         """`crons` for coroutines."""
         return await call_in_thread(lambda: self.crons(), self.request_timeout)
 
+    async def adue(self, queue: str | Queue | None = None) -> Due:
+        """`due` for coroutines."""
+        return await call_in_thread(lambda: self.due(queue), self.request_timeout)
+
     async def aexplain(
         self, job_id: int | str, *, queues: Collection[str] | None = None, tenant: str | None = None
     ) -> Explanation:
         """`explain` for coroutines."""
         return await call_in_thread(lambda: self.explain(job_id, queues=queues, tenant=tenant), self.request_timeout)
 
-    async def ablocked_keys(self, queue: str | Queue) -> list[BlockedKey]:
+    async def ahot_keys(self, queue: str | Queue, limit: int = 20) -> HotKeys:
+        """`hot_keys` for coroutines."""
+        return await call_in_thread(lambda: self.hot_keys(queue, limit), self.request_timeout)
+
+    async def ablocked_keys(
+        self, queue: str | Queue, *, kind: Literal["halted", "held"] | None = None, limit: int = 1_000
+    ) -> list[BlockedKey]:
         """`blocked_keys` for coroutines."""
-        return await call_in_thread(lambda: self.blocked_keys(queue), self.request_timeout)
+        return await call_in_thread(lambda: self.blocked_keys(queue, kind=kind, limit=limit), self.request_timeout)
 
     @explain_wrong_calls
     async def aresult(self, job_id: int | str, timeout: float | None = None) -> Any:  # noqa: ASYNC109

@@ -45,6 +45,8 @@ TARGETS = ("job_id", "name", "queue", "load", "worker_id", "shard", "url")
 MAY_BE_URLS = ("shard", "url")
 # Acts whose result is how many jobs they were about.
 COUNTING = ("cancel", "cancel_load", "delete_queue", "purge", "retry")
+# Acts that tell of each of the jobs that were named.
+NAMING = ("cancel_jobs", "retry_jobs")
 MOST_ITEMS = 100
 
 
@@ -144,6 +146,8 @@ def _told(act: str, result: object) -> tuple[int | None, dict[str, Any]]:
         return None, {"state": result.value}
     if act in COUNTING and isinstance(result, int):
         return result, {}
+    if act in NAMING and isinstance(result, list):
+        return sum(each.outcome == "done" for each in result), {}
     if act == "run_cron":
         return 1, {"job_id": str(result)}
     return None, {"shard": result} if act == "add_shard" and result is not None else {}

@@ -44,6 +44,7 @@ class FiltersInQueue(TypedDict, total=False):
     tag: str | None
     tenant: str | None
     created_by: str | None
+    cause: str | None
 
 
 class Filters(FiltersInQueue, total=False):

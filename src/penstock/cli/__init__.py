@@ -5,6 +5,7 @@ app_target  from MODULE:APP or a URL to an app that answers
 shared_options   arguments and options that several commands take
 up, work, serve, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
 tokens, audit    who may come in, and who did what
+causes      why jobs failed
 spark       Spark for the commands that need it, and how far it is
 probing     where a worker answers scrapes and health probes
 task_arguments   key=value as the handler's annotations read it

@@ -15,6 +15,7 @@ from penstock.cli.app_target import open_answering_app
 from penstock.cli.shared_options import (
     AppOption,
     AsJson,
+    CauseOption,
     CreatedBy,
     JobId,
     Key,
@@ -55,6 +56,7 @@ def cancel(
     tag: Tag = None,
     tenant: Tenant = None,
     created_by: CreatedBy = None,
+    cause: CauseOption = None,
     reason: Reason = None,
     preview: Preview = False,
     url: Url = None,
@@ -63,7 +65,7 @@ def cancel(
     """Cancel one job, or all that match and have not ended."""
     filters = chosen(
         queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
-        created_by=created_by,
+        created_by=created_by, cause=cause,
     )  # fmt: skip
     _refuse_wrong_use(job_id, filters, preview)
     why = "cancelled by penstock cancel" if reason is None else reason
@@ -98,6 +100,7 @@ def retry(
     tag: Tag = None,
     tenant: Tenant = None,
     created_by: CreatedBy = None,
+    cause: CauseOption = None,
     preview: Preview = False,
     target: AppOption = None,
     url: Url = None,
@@ -106,7 +109,7 @@ def retry(
     """Run dead letters again, one with other arguments, or now what waits."""
     filters = chosen(
         queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
-        created_by=created_by,
+        created_by=created_by, cause=cause,
     )  # fmt: skip
     if job_id is not None and "=" in job_id:
         raise typer.BadParameter(f"{job_id!a:.60} is an argument: give the id of the job before it")
@@ -179,23 +182,26 @@ def purge(
     tag: Tag = None,
     tenant: Tenant = None,
     created_by: CreatedBy = None,
+    cause: CauseOption = None,
     reason: Reason = None,
     preview: Preview = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel every waiting job of a queue, or clear its dead letters."""
+    """Cancel every waiting job of a queue, or clear its dead letters, all or those of a cause."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
     filters = chosen(
-        state=state, partition=partition, task=task, key=key, load=load, tag=tag, tenant=tenant, created_by=created_by
-    )
+        state=state, partition=partition, task=task, key=key, load=load, tag=tag, tenant=tenant, created_by=created_by,
+        cause=cause,
+    )  # fmt: skip
     why = "cancelled by penstock purge" if reason is None else reason
     with open_answering_app(url) as app:
         if not (preview or yes):
             count = app.purge(queue, preview=True, **filters)
-            if not typer.confirm(f"Purge {count:,} {state or 'waiting'} jobs of queue {queue!a}?"):
+            kind = state or ("waiting" if cause is None else "failed")
+            if not typer.confirm(f"Purge {count:,} {kind} jobs of queue {queue!a}?"):
                 raise PenstockError("nothing was purged")
         done = app.purge(queue, preview=preview, reason=why, **filters)
     _tell_how_many(done, "purged", preview, as_json)

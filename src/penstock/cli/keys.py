@@ -30,7 +30,13 @@ def blocked_keys(queue: QueueName, url: Url = None, as_json: AsJson = False) -> 
         say(f"no key of queue {queue!r} is blocked")
         return
     columns = [Column("key", is_cut=True), Column("waiting", "right"), Column("since"), Column("why", is_cut=True)]
-    show_table(columns, [[each.key, f"{each.waiting:,}", ago(each.since), each.reason] for each in found])
+    show_table(
+        columns,
+        [
+            [each.key, f"{each.waiting:,}{'+' if each.may_be_more else ''}", ago(each.since), each.reason]
+            for each in found
+        ],
+    )
 
 
 def release(

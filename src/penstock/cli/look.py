@@ -12,6 +12,7 @@ import typer
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.shared_options import (
     AsJson,
+    CauseOption,
     CreatedBy,
     JobId,
     Key,
@@ -124,6 +125,7 @@ def jobs(
     tag: Tag = None,
     tenant: Tenant = None,
     created_by: CreatedBy = None,
+    cause: CauseOption = None,
     limit: Annotated[int, typer.Option("--limit", help="At most this many.")] = 20,
     before: Annotated[str | None, typer.Option("--before", metavar="ID", help="Only jobs older than this one.")] = None,
     url: Url = None,
@@ -132,7 +134,7 @@ def jobs(
     """List jobs, newest first."""
     filters = chosen(
         queue=queue, partition=partition, state=state, task=task, key=key, load=load, tag=tag, tenant=tenant,
-        created_by=created_by,
+        created_by=created_by, cause=cause,
     )  # fmt: skip
     with open_answering_app(url) as app:
         found = app.jobs(limit=limit, before=before, **filters)
@@ -192,6 +194,7 @@ def job(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
             "worker": found.worker,
             "attempts": found.attempt,
             "reason": found.error if found.state in (State.CANCELLED, State.DISCARDED, State.EXPIRED) else None,
+            "cause": found.cause,
             "progress": None if found.progress is None else _json(found.progress),
             "result": None if found.result is None else _json(found.result),
         }

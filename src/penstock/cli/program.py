@@ -9,7 +9,23 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.acting import Actor, acting_as, current_actor
-from penstock.cli import analyse, audit, change, crons, enqueue, keys, lake, load, look, schema, serve, shards, up, work
+from penstock.cli import (
+    analyse,
+    audit,
+    causes,
+    change,
+    crons,
+    enqueue,
+    keys,
+    lake,
+    load,
+    look,
+    schema,
+    serve,
+    shards,
+    up,
+    work,
+)
 from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
@@ -32,7 +48,16 @@ program = typer.Typer(
 
 COMMANDS = {
     "Run": (up.up, work.work, serve.serve, enqueue.enqueue),
-    "Look": (look.stats, look.jobs, look.job, look.explain, look.workers, keys.blocked_keys, audit.audit),
+    "Look": (
+        look.stats,
+        look.jobs,
+        look.job,
+        look.explain,
+        look.workers,
+        causes.causes,
+        keys.blocked_keys,
+        audit.audit,
+    ),
     "Load": (load.load, load.loads, load.pause_load, load.resume_load, load.cancel_load),
     "Analyse": (analyse.report, analyse.advise),
     "Lake": (lake.archive, lake.replay),

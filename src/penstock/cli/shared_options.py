@@ -9,6 +9,7 @@ import typer
 __all__ = [
     "AppOption",
     "AsJson",
+    "CauseOption",
     "CreatedBy",
     "Grace",
     "JobId",
@@ -70,6 +71,9 @@ PartitionOption = Annotated[
 ]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only jobs of this tenant.")]
 CreatedBy = Annotated[str | None, typer.Option("--created-by", help="Only jobs that this one wanted.")]
+CauseOption = Annotated[
+    str | None, typer.Option("--cause", metavar="ID", help="Only dead letters of this cause: see penstock causes.")
+]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept as the error of the jobs.")]
 
 

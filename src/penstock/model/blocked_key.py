@@ -13,7 +13,8 @@ class BlockedKey:
     """One of the answers of `app.blocked_keys`.
 
     `job_id` is the job that holds the key, `until` when it runs again (None: the key is halted, until `app.release` or
-    a retry of that job), `waiting` how many ready jobs of the key stand behind it.
+    a retry of that job), `waiting` how many ready jobs of the key stand behind it, among the first ten thousand of the
+    queue; `may_be_more`: the queue has more than these.
     """
 
     key: str | bytes
@@ -22,3 +23,4 @@ class BlockedKey:
     waiting: int
     job_id: int
     until: datetime | None
+    may_be_more: bool = False

@@ -41,7 +41,8 @@ class Job(ShortRepr):
     text of the last failure, or why it was cancelled, discarded or has expired; `after` the parents it was enqueued
     behind; `run_at` when it is due, or what was asked for by `delay`, `run_at` or `reschedule`, where it does not wait
     any more; `edits` its arguments of before, each with when and by whom they were changed, the oldest first;
-    `traceparent` the trace context of the call that enqueued it, where that was sampled.
+    `traceparent` the trace context of the call that enqueued it, where that was sampled; `cause` that of a dead letter,
+    of which others may have died: `app.causes` tells of it.
     """
 
     id: int
@@ -70,6 +71,7 @@ class Job(ShortRepr):
     after: list[int] = field(default_factory=list)
     edits: list[Edit] = field(default_factory=list)
     traceparent: str | None = None
+    cause: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -12,7 +12,7 @@ __all__ = ["ANY_JOB", "FILTERS", "JobFilters", "JobScope"]
 class JobFilters:
     """One value, from the call down to where jobs are selected; None is any.
 
-    A partition is given by its name, or with its queue by number.
+    A partition is given by its name, or with its queue by number. Only dead letters have a `cause`.
     """
 
     queue: str | None = None
@@ -24,6 +24,7 @@ class JobFilters:
     tag: str | None = None
     tenant: str | None = None
     created_by: str | None = None
+    cause: str | None = None
 
 
 ANY_JOB = JobFilters()

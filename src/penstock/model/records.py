@@ -21,10 +21,12 @@ from msgspec import Meta, Struct, defstruct
 from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
+from penstock.model.cause import Cause, FailuresOfCause
 from penstock.model.cron import Cron
 from penstock.model.dead_letter import DeadLetter
 from penstock.model.explanation import Explanation
 from penstock.model.job import Edit, Failure, Job, JobDetail
+from penstock.model.job_act import JobAct
 from penstock.model.job_page import JobPage
 from penstock.model.resize import Resize
 from penstock.model.search_hit import SearchHit
@@ -165,13 +167,18 @@ _PARTICULAR: Mapping[tuple[type, str], _Form] = {
     (Job, "after"): _IDS,
     (Job, "args"): _ARGS,
     (JobDetail, "children"): _IDS,
+    (JobAct, "job_id"): _ID,
     (JobPage, "next"): _Form(str | None, _make_if_any(str)),
     (Failure, "error"): _Form(str | None),
+    (Cause, "shape"): _Form(str | None),
+    (Cause, "job_id"): _ID,
+    (FailuresOfCause, "shape"): _Form(str | None),
     (Edit, "args"): _ARGS,
     (DeadLetter, "job_id"): _ID,
     (RunningJob, "id"): _ID,
     (WorkerInfo, "id"): _ID,
     (Cron, "args"): _ARGS,
+    (Cron, "last_job_id"): _Form(str | None, _make_if_any(str)),
     (BlockedKey, "job_id"): _ID,
     (Explanation, "job_id"): _ID,
     (Explanation, "detail"): _Form(dict[str, Any], _detail),

@@ -39,21 +39,30 @@ class _Counters(ShortRepr):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PartitionStats(_Counters):
-    """The figures of one partition, where it lives, and who owns it."""
+    """The figures of one partition, where it lives, and who owns it; `owner_epoch` grows with each change of that.
+
+    One that is not `is_current` was removed by a resize, and is worked off. One that moved may have something left on
+    the shards where it was before: they are in `left_on`.
+    """
 
     name: str
     shard: str
     owner: str | None = None
+    owner_epoch: int = 0
+    is_current: bool = True
+    left_on: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Stats(_Counters):
     """Figures of a queue, and the rules it has.
 
-    `partitions` starts with partition 0; `unavailable` are the shards that did not answer.
+    `partitions` starts with partition 0; `epoch` counts the key maps the queue has had; `unavailable` are the shards
+    that did not answer.
     """
 
     queue: str
+    epoch: int = 1
     paused: bool = False
     rules: QueueRules = field(default_factory=QueueRules)
     partitions: list[PartitionStats] = field(default_factory=list)

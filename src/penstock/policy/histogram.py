@@ -13,7 +13,7 @@ from itertools import accumulate, zip_longest
 
 __all__ = ["TIME_BOUNDS", "Histogram", "percentile", "sum_counts"]
 
-# The upper bounds of the buckets, in microseconds; the functions of the schema have them as a formula.
+# The upper bounds of the buckets, in microseconds. Stored counts mean these: where they change, what is stored is void.
 TIME_BOUNDS = tuple(round(100 * 10 ** (n / 10)) for n in range(101))
 
 

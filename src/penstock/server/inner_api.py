@@ -56,6 +56,10 @@ class InnerApi:
             return False
         return True
 
+    def check_may(self, method: str, *parts: str) -> None:
+        """Refuse the caller who may not call it, as the call would."""
+        self._find(method, parts)
+
     def get(self, *parts: str, **query: Any) -> Any:
         """What `GET` of that path answers. Options that are None are left out, lists are given one by one."""
         asked = urlencode([(name, each) for name, value in query.items() for each in _texts(value)])

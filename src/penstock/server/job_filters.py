@@ -29,6 +29,7 @@ class JobsQuery(Struct, frozen=True, kw_only=True):
     tag: str | None = None
     tenant: str | None = None
     created_by: str | None = None
+    cause: str | None = None
     before: str | None = None
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = 100
 
@@ -44,6 +45,7 @@ class JobsInQueue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tag: str | None = None
     tenant: str | None = None
     created_by: str | None = None
+    cause: str | None = None
     preview: bool = False
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from penstock.server.attention import attention
 from penstock.server.audit import audit
+from penstock.server.causes import causes
 from penstock.server.crons import crons
+from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
 from penstock.server.jobs import jobs
@@ -30,8 +32,10 @@ OPERATIONS: list[Operation] = [
     *remote_work,
     *queues,
     *queue_acts,
+    *causes,
     *loads,
     *crons,
+    *due,
     *attention,
     *search,
     *worker_list,

@@ -87,7 +87,7 @@ def move_partition(call: Call, queue: str, partition: str, body: MoveRequest) ->
 
 @queue_acts.add("POST", "/queues/{queue}/purge", may="admin")
 def purge_queue(call: Call, queue: str, body: PurgeRequest) -> Counted:
-    """End the waiting jobs of a queue as cancelled, or clear its dead letters."""
+    """End the waiting jobs of a queue as cancelled, or clear its dead letters, all or those of a cause."""
     done = call.app.purge(queue, preview=body.preview, reason=body.reason, **body_filters(body))
     return Counted(jobs=done, preview=body.preview)
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.model import BlockedKey, History, Stats
+from penstock.admin.hot_keys import MOST_HOT_KEYS
+from penstock.model import BlockedKey, History, HotKeys, Resize, Stats
 from penstock.server.call import Call
 from penstock.server.job_acts import Counted
 from penstock.server.narrowing import queue_for, refuse_tenant
@@ -79,6 +80,18 @@ class LimitQuery(Struct, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = MOST_LISTED
 
 
+class BlockedKeysQuery(LimitQuery, frozen=True, kw_only=True):
+    """Those that wait for a person (halted), for a retry (held), or both; and how many at most."""
+
+    kind: Literal["halted", "held"] | None = None
+
+
+class HotKeysQuery(Struct, frozen=True, kw_only=True):
+    """How many keys at most."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_HOT_KEYS)] = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Queues:
     """Queues with their figures, by name. Give `next` as `after` for those that come then."""
@@ -141,6 +154,12 @@ def read_stats(call: Call, queue: str) -> Stats:
     return call.app.stats(queue)
 
 
+@queues.add("GET", "/queues/{queue}/resize", may="read")
+def read_resize(call: Call, queue: str) -> Resize:
+    """How far the last resize of a queue is, or move of a partition. It changes nothing."""
+    return call.app.resize_progress(queue)
+
+
 @queues.add("GET", "/queues/{queue}/history", may="read")
 def read_history(call: Call, queue: str, query: HistoryQuery) -> History:
     """The figures of a queue minute by minute, as workers noted them."""
@@ -158,6 +177,12 @@ def list_histories(call: Call, query: HistoriesQuery) -> Histories:
 
 
 @queues.add("GET", "/queues/{queue}/blocked-keys", may="read")
-def list_blocked_keys(call: Call, queue: str, query: LimitQuery) -> BlockedKeys:
+def list_blocked_keys(call: Call, queue: str, query: BlockedKeysQuery) -> BlockedKeys:
     """The keys of a queue that wait for the retry of one of their jobs, or for a person."""
-    return BlockedKeys(call.app.blocked_keys(queue)[: query.limit], call.unavailable())
+    return BlockedKeys(call.app.blocked_keys(queue, kind=query.kind, limit=query.limit), call.unavailable())
+
+
+@queues.add("GET", "/queues/{queue}/hot-keys", may="read")
+def list_hot_keys(call: Call, queue: str, query: HotKeysQuery) -> HotKeys:
+    """The keys that most of a queue's ready jobs are of; of a long queue estimated, from some thousand jobs."""
+    return call.app.hot_keys(queue, query.limit)

@@ -27,6 +27,12 @@ def list_shards(call: Call) -> Shards:
     return Shards(call.app.shards)
 
 
+@shards.add("GET", "/shards/{shard}/drain", may="read")
+def read_drain(call: Call, shard: str) -> Drain:
+    """How far the draining of a shard is: what is left there, and what that waits for. It changes nothing."""
+    return call.app.drain_progress(shard_number(shard))
+
+
 @shards.add("POST", "/shards/{shard}/drain", may="admin")
 def drain_shard(call: Call, shard: str) -> Drain:
     """Take everything off a shard while all of it is used; again to see how far it is."""

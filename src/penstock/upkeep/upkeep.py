@@ -10,7 +10,7 @@
               left of them
     suspend   what came back of paused loads leaves the order again         the same
     delete    what is found in deleted queues ends                          the same
-    fold      the tally is added into the totals                            the same
+    fold      the tally is added into the totals, that of causes to these   the same
     clean     the progress of ended jobs, and what rates spent before,      the same
               are forgotten
     unblock   children whose parents have ended are let go, where nobody    every 2 s, or so rarely that it takes a
@@ -158,6 +158,7 @@ class Upkeep:
                     load.suspend_paused_loads,
                     end_deleted,
                     sweep.fold,
+                    sweep.fold_causes,
                     sweep.clean,
                 ):
                     self._do(act)

@@ -9,6 +9,7 @@ live          open pages are drawn again every few seconds, each once for all wh
 report_file   the page that Spark made of the history
 drawn         templates, and how numbers, times and other people's words stand in them
 static_files  the style sheet and the scripts
+pictures      what pages of a job draw: its life, its attempts, its family
 pages         all pages, each subject in a file: overview, queues, jobs, …
 
 Reading works without JavaScript; with it, what has changed is put into the page as it happens. Every text that is

@@ -20,7 +20,7 @@ from penstock.server.call import Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
-from penstock.server.dashboard.entry import Done, Entry, Framed, Shown
+from penstock.server.dashboard.entry import Done, Elsewhere, Entry, Framed, Result, Shown
 from penstock.server.dashboard.forms import read_form
 from penstock.server.dashboard.live import LivePages, OpenPage, PageStream
 from penstock.server.dashboard.live import Scope as PageScope
@@ -152,6 +152,8 @@ class Dashboard:
         path = "/" + "/".join(part.decode("ascii", errors="replace") for part in parts)
         view = self._view(caller, root, path.rstrip("/") or "/", query, form, csrf)
         result = await self._carry_out(view, sought.entry, sought.named)
+        if isinstance(result, Elsewhere):
+            return RedirectResponse(result.to, 303, HEADERS)
         if isinstance(result, Framed):
             return HTMLResponse(result.html, headers=HEADERS | FRAMED_HEADERS)
         if isinstance(result, Done):
@@ -165,8 +167,8 @@ class Dashboard:
             keep_said(response, "", scope, headers)
         return response
 
-    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Shown | Framed | Done:
-        def call() -> Shown | Framed | Done:
+    async def _carry_out(self, view: View, entry: Entry, named: Any) -> Result:
+        def call() -> Result:
             return entry.function(view, **named)
 
         with acting_as(Actor(view.caller.name, "http", view.caller.address)):

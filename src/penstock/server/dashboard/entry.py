@@ -1,8 +1,8 @@
 """A page or an act as it is written down: `@pages.show("/queues/{queue}")`, `@pages.act("/queues/{queue}/pause")`.
 
-A function that shows is given a view and what stands in the path, and returns a `Shown`. One that acts is given a view
-whose form was checked, and returns where to go on and what was done; or a `Shown`, where the form has to be filled in
-again.
+A function that shows is given a view and what stands in the path, and returns a `Shown`, or where another page is meant
+an `Elsewhere`. One that acts is given a view whose form was checked, and returns where to go on and what was done; or a
+`Shown`, where the form has to be filled in again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Done", "Entry", "Framed", "Pages", "Shown"]
+__all__ = ["Done", "Elsewhere", "Entry", "Framed", "Pages", "Result", "Shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,13 @@ class Shown:
     status: int = 200
     # Whether an open page is drawn again as things change; not one with a form to fill in.
     is_live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What is asked for is another page."""
+
+    to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +48,16 @@ class Done:
     said: str = ""
 
 
+Result = Shown | Elsewhere | Framed | Done
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One of them. `segments` are the parts of its path; a parameter is {name}."""
 
     method: str
     path: str
-    function: Callable[..., Shown | Framed | Done]
+    function: Callable[..., Result]
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -58,7 +68,7 @@ class Entry:
 class Pages(list[Entry]):
     """Pages and acts of one subject."""
 
-    def show(self, path: str) -> Callable[[Callable[..., Shown | Framed]], Callable[..., Shown | Framed]]:
+    def show(self, path: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
         """A page that is looked at."""
         return self._add("GET", path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isfinite
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -61,6 +62,19 @@ class Given:
             return int(found)
         except ValueError:
             raise InvalidInput(name, f"{found[:40]!r} is no whole number; write digits") from None
+
+    def decimal(self, name: str) -> float | None:
+        """A number that may have a fraction, or None."""
+        found = self.text(name)
+        if found is None:
+            return None
+        try:
+            number = float(found)
+        except ValueError:
+            raise InvalidInput(name, f"{found[:40]!r} is no number; write digits") from None
+        if not isfinite(number):
+            raise InvalidInput(name, f"{found[:40]!r} is no length of time; write a number")
+        return number
 
     def flag(self, name: str) -> bool:
         """Whether a box of that name was ticked."""

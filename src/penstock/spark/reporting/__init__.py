@@ -2,7 +2,7 @@
 
 report          the call: reads, measures, writes the page
 measure         the figures, counted by Spark, with one file for each subject:
-                job_times, failure_causes, distribution, turns
+                job_times, failure_causes, error_shape, distribution, turns
 figures         the figures as plain values
 skew            the arithmetic of uneven keys
 key_time        what a key needs for its jobs alone

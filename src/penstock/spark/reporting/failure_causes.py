@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from penstock.spark.reporting.error_shape import cause_of
 from penstock.spark.reporting.figures import Cause
-from penstock.spark.reporting.job_times import cause_of, seconds, to_instant
+from penstock.spark.reporting.job_times import seconds, to_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from penstock.spark.reporting.error_shape import cause_of
 from penstock.spark.reporting.figures import Percentiles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["add_times", "cause_of", "percentiles_of", "read_percentiles", "seconds", "to_instant"]
+__all__ = ["add_times", "percentiles_of", "read_percentiles", "seconds", "to_instant"]
 
 _FAILURES = ("failed", "discarded", "expired")
 _SHARES = [0.5, 0.9, 0.99]
-
-_ID = r"\b(0x)?(?=[0-9a-fA-F-]*[0-9])[0-9a-fA-F-]{8,}\b"
-_NUMBER = r"[0-9]+([.,:][0-9]+)*"
 
 
 def add_times(history: DataFrame) -> DataFrame:
@@ -44,12 +42,6 @@ def add_times(history: DataFrame) -> DataFrame:
             "cause"
         ),
     )
-
-
-def cause_of(error: Column) -> Column:
-    """An error's first line; what differs from job to job, its numbers and ids, is left out."""
-    line = f.substring_index(error, "\n", 1)
-    return f.left(f.regexp_replace(f.regexp_replace(line, _ID, "…"), _NUMBER, "…"), f.lit(200))
 
 
 def seconds(column: str) -> Column:

@@ -1,4 +1,4 @@
-"""Keys that wait for the retry of one of their jobs, or for a person."""
+"""Keys that wait for the retry of one of their jobs, or for a person; of very many those that were asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["Blocked", "count_behind", "read_blocked_keys"]
+__all__ = ["Behind", "Blocked", "count_behind", "read_halted_keys", "read_held_keys"]
 
 
 class Blocked(NamedTuple):
@@ -25,11 +25,30 @@ class Blocked(NamedTuple):
     can_retry: bool
 
 
-def read_blocked_keys(connection: Connection, queue_id: int) -> list[Blocked]:
-    """The blocked keys of a queue."""
-    return [Blocked._make(row) for row in connection.execute(query("blocked_keys"), {"queue": queue_id}).fetchall()]
+class Behind(NamedTuple):
+    """How many ready jobs of each key were found, and whether there are some that were not looked at."""
+
+    counts: dict[bytes, int]
+    may_be_more: bool
 
 
-def count_behind(connection: Connection, queue_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
-    """How many jobs of each of these keys are ready."""
-    return dict(connection.execute(query("count_behind"), {"queue": queue_id, "keys": list(keys)}).fetchall())
+def read_halted_keys(connection: Connection, queue_id: int, limit: int) -> list[Blocked]:
+    """The keys of a queue that wait for a person, the longest first."""
+    return _read(connection, "halted_keys_of_queue", queue_id, limit)
+
+
+def read_held_keys(connection: Connection, queue_id: int, limit: int) -> list[Blocked]:
+    """The keys of a queue that wait for the retry of a job."""
+    return _read(connection, "held_keys_of_queue", queue_id, limit)
+
+
+def count_behind(connection: Connection, queue_id: int, keys: Sequence[bytes], most: int) -> Behind:
+    """How many jobs of each of these keys are ready, among so many of each partition."""
+    given = {"queue": queue_id, "keys": list(keys), "most": most}
+    counts: dict[bytes | None, int] = dict(connection.execute(query("count_behind"), given).fetchall())
+    return Behind({key: count for key, count in counts.items() if key is not None}, None in counts)
+
+
+def _read(connection: Connection, name: str, queue_id: int, limit: int) -> list[Blocked]:
+    rows = connection.execute(query(name), {"queue": queue_id, "limit": limit}).fetchall()
+    return [Blocked._make(row) for row in rows]

@@ -1,25 +1,43 @@
--- name: blocked_keys
--- The keys of a queue that wait for the retry of a job or for a person, one row each, and whether that job can be
--- retried. Index: scheduled_holding.
-select distinct on (b.key) b.key, b.job_id, b.since, b.due_at, b.can_retry
-  from (select j.key, j.id as job_id, s.due_at, true as can_retry,
-               coalesce((select max(f.at) from @schema@.failure as f where f.job_id = j.id), j.enqueued_at) as since
+-- name: halted_keys_of_queue
+-- The keys of a queue that have waited longest for a person, one row each, and whether their dead letter can be retried. Index:
+-- halted_by_time.
+select h.key, h.job_id, h.since, null::timestamptz, exists (select from @schema@.dead as d where d.job_id = h.job_id)
+  from (select key, job_id, since from @schema@.halted where queue_id = %(queue)s order by since, key limit %(limit)s) as h
+ order by h.since, h.key
+
+-- name: held_keys_of_queue
+-- The keys of a queue that wait for the retry of a job and are not halted, one row each, among so many such jobs. Index:
+-- scheduled_holding, the primary key of halted, failure_of_job.
+select distinct on (j.key) j.key, j.id, coalesce((select max(f.at) from @schema@.failure as f where f.job_id = j.id), j.enqueued_at),
+       s.due_at, true
+  from (select s.range * 1024 + m as id, s.due_at
           from @schema@.partition as p
-          join @schema@.scheduled as s on s.partition_id = p.id and s.pos is not null
+         cross join lateral (select range, low, high, members, due_at from @schema@.scheduled
+                              where partition_id = p.id and pos is not null limit %(limit)s) as s
          cross join lateral unnest(@schema@.positions(s.low, s.high, s.members)) as m
-         cross join lateral (select id, key, enqueued_at from @schema@.job_stored where id = s.range * 1024 + m limit 1) as j
-         where p.queue_id = %(queue)s and j.key is not null
-        union all
-        select h.key, h.job_id, null, exists (select from @schema@.dead as d where d.job_id = h.job_id), h.since
-          from @schema@.halted as h where h.queue_id = %(queue)s) as b
- order by b.key, b.due_at desc nulls first
+         where p.queue_id = %(queue)s limit %(limit)s) as s
+ cross join lateral (select id, key, enqueued_at from @schema@.job_stored where id = s.id limit 1) as j
+ where j.key is not null and not exists (select from @schema@.halted as h where h.queue_id = %(queue)s and h.key = j.key)
+ order by j.key, s.due_at desc
 
 -- name: count_behind
--- How many jobs of these keys are ready. Looks at every range of the queue: for a person. Index: ready_in_order.
+-- How many jobs of these keys are among the first that are ready in each partition, about so many of them; and, without a key,
+-- whether there are more than those. Index: ready_in_order, the primary key of the tables that hold jobs.
+with first as materialized (
+    select r.range, r.low, r.high, r.members,
+           sum(r.jobs) over (partition by p.id order by r.priority, r.pos rows unbounded preceding) as jobs, r.jobs as own
+      from @schema@.partition as p
+     cross join lateral (
+           select range, low, high, members, priority, pos, @schema@.members_count(low, high, members) as jobs
+             from @schema@.ready where partition_id = p.id and not is_parked order by priority, pos limit %(most)s) as r
+     where p.queue_id = %(queue)s
+)
 select j.key, count(distinct j.id)
-  from @schema@.partition as p join @schema@.ready as r on r.partition_id = p.id and not r.is_parked
+  from first as r
  cross join lateral (
        select id, key from @schema@.job_stored
         where id >= r.range * 1024 + r.low and id < r.range * 1024 + r.high and key = any (%(keys)s::bytea[]) offset 0) as j
- where p.queue_id = %(queue)s and @schema@.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
+ where r.jobs - r.own < %(most)s and @schema@.has_member(r.low, r.high, r.members, (j.id %% 1024)::int)
  group by j.key
+ union all
+select null, 1 from first having max(jobs) > %(most)s or count(*) filter (where jobs = %(most)s) > 0

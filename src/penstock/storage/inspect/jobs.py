@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.clock import system
 from penstock.errors import NotFound
+from penstock.model.cause import cause_id
 from penstock.model.checks import key_from_bytes
 from penstock.model.job import Edit, Failure, Job
 from penstock.model.job_filters import JobScope
@@ -141,6 +142,7 @@ def _job(
     editors: Sequence[str] | None,
     edited_args: Sequence[str] | None,
     loads_run_at: Any,
+    cause: int | None,
 ) -> Job:
     rare = msgspec.json.decode(attributes) if attributes is not None else {}
     failures = [
@@ -180,4 +182,5 @@ def _job(
             for at, by, before in zip(edited_ats or (), editors or (), edited_args or (), strict=True)
         ],
         traceparent=rare.get(TRACEPARENT),
+        cause=None if cause is None else cause_id(cause),
     )

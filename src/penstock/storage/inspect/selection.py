@@ -63,13 +63,14 @@ _ENDED = _Ranges("look_at_finished", "look_at_finished", "finished_members")
 # Of what has a row for each job: the look, and the same of some partitions.
 _BLOCKED = ("look_at_blocked", "look_at_blocked_of_partitions")
 _DEAD = ("look_at_dead", "look_at_dead_of_partitions")
+_DEAD_OF_CAUSE = ("look_at_dead_of_cause", "look_at_dead_of_cause")
 _OUTBOX = ("look_at_outbox", "look_at_outbox_of_partitions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which jobs are meant; None is any. `is_partition`: the partitions are the places of one, not those of a queue.
-    `can_retry`: of the failed, only those that still are dead letters.
+    `cause`: which dead letters, of the failed. `can_retry`: of these, only those that still are dead letters.
     """
 
     partitions: tuple[int, ...] | None = None
@@ -81,11 +82,12 @@ class Selection:
     tag: str | None = None
     tenant: str | None = None
     created_by: str | None = None
+    cause: int | None = None
     can_retry: bool = False
 
     @property
     def reads_no_job(self) -> bool:
-        """Whether only the queue, the partition and the state are asked for, so that no job needs to be read."""
+        """Whether only the queue, the partition, the state and the cause are asked for: no job needs to be read."""
         told = (self.task, self.key, self.load, self.tag, self.tenant, self.created_by)
         return all(each is None for each in told)
 
@@ -98,6 +100,7 @@ class Selection:
             "task": self.task,
             "key": self.key,
             "load": self.load,
+            "cause": self.cause,
             "attributes": msgspec.json.encode(attributes).decode() if attributes else None,
         }
 
@@ -175,6 +178,8 @@ def _look_at_state(connection: Connection, selection: Selection, state: State, b
     if state is State.CANCELLED:
         for_now = _look_at_ids(connection, _BLOCKED, selection, before, size, is_cancelled=True)
         return _merge([for_now, _look_at_ranges(connection, selection, state, before, size)])
+    if state is State.FAILED and selection.cause is not None:
+        return _look_at_ids(connection, _DEAD_OF_CAUSE, selection, before, size)
     if state is State.FAILED:
         dead = _look_at_ids(connection, _DEAD, selection, before, size)
         if selection.can_retry:

@@ -147,6 +147,11 @@ select d.job_id, true from unnest(%(partitions)s::int[]) as p(id)
         order by partition_id desc, job_id desc limit %(looks)s) as d
  order by d.job_id desc limit %(looks)s
 
+-- name: look_at_dead_of_cause
+-- Those of a cause, which is one queue's. Index: dead_of_cause, backwards.
+select job_id, %(partitions)s::int[] is null or partition_id = any (%(partitions)s::int[]) from @schema@.dead
+ where cause = %(cause)s and job_id < %(before)s::bigint order by job_id desc limit %(looks)s
+
 -- name: look_at_outbox
 -- Jobs on their way to other shards. Index: outbox_of_job, backwards.
 select job_id, true from @schema@.outbox where job_id < %(before)s order by job_id desc limit %(looks)s

@@ -23,9 +23,12 @@ __all__ = ["StoredFigures", "queue_stats", "read_figures", "read_stats"]
 
 
 class StoredFigures(NamedTuple):
-    """What a database has of a partition: its owner, when its oldest ready job was enqueued, permits, counts."""
+    """What a database has of a partition: its owner, by which change, when its oldest ready job was enqueued, permits,
+    counts.
+    """
 
     owner: str | None = None
+    owner_epoch: int = 0
     oldest: datetime | None = None
     permits: int = 0
     queue_length: int = 0
@@ -55,7 +58,7 @@ def read_figures(connection: Connection, partitions: Iterable[int]) -> dict[int,
     fold_if_long(connection)
     rows = connection.execute(query("read_stats"), {"partitions": ids}).fetchall()
     oldest = _oldest(connection, ids)
-    return {id_: StoredFigures(owner, oldest.get(id_), *counts) for id_, owner, *counts in rows}
+    return {id_: StoredFigures(owner, epoch, oldest.get(id_), *counts) for id_, owner, epoch, *counts in rows}
 
 
 def queue_stats(queue: QueueEntry, figures: Mapping[int, StoredFigures], unavailable: Sequence[str] = ()) -> Stats:
@@ -72,7 +75,8 @@ def queue_stats(queue: QueueEntry, figures: Mapping[int, StoredFigures], unavail
     current = queue.partition_names[: queue.partition_count]
     removed = [part for name, part in partitions.items() if name not in current and _has_jobs(part)]
     limit = queue.rules.most_running(queue.partition_count)
-    return replace(stats, limit=limit, partitions=[*(partitions[name] for name in current), *removed])
+    shown = [*(partitions[name] for name in current), *(replace(part, is_current=False) for part in removed)]
+    return replace(stats, limit=limit, epoch=queue.epoch, partitions=shown)
 
 
 def _has_jobs(part: PartitionStats) -> bool:
@@ -109,6 +113,12 @@ def _partition(queue: QueueEntry, indexes: Sequence[int], figures: Mapping[int, 
         name=queue.partition_names[first],
         shard=str(queue.partition_shards[first]),
         owner=found[0].owner,
+        owner_epoch=found[0].owner_epoch,
+        left_on=[
+            str(queue.partition_shards[index])
+            for index, each in zip(indexes[1:], found[1:], strict=True)
+            if any((each.queue_length, each.active_count, each.scheduled, each.blocked, each.dead))
+        ],
         limit=_limit(queue.rules, sum(each.permits for each in found)),
         queue_length=sum(each.queue_length for each in found),
         active_count=sum(each.active_count for each in found),

@@ -1,7 +1,7 @@
 -- name: read_stats
--- Who owns partitions, how many permits they have, and their figures, folded plus unfolded, and what is under leases, in one snapshot. Reads `total`, `tally`
+-- Who owns partitions and since which change of owner, how many permits they have, and their figures, folded plus unfolded, and what is under leases, in one snapshot. Reads `total`, `tally`
 -- (upkeep folds it every few seconds) and `lease` (as many rows as work is given out): nothing that grows with a backlog.
-select p.id, (select w.name from @schema@.worker as w where w.id = p.owner_id), p.permits, coalesce(d.opened, 0) - coalesce(l.n, 0), coalesce(l.n, 0), coalesce(d.scheduled, 0), coalesce(d.blocked, 0),
+select p.id, (select w.name from @schema@.worker as w where w.id = p.owner_id), p.owner_epoch, p.permits, coalesce(d.opened, 0) - coalesce(l.n, 0), coalesce(l.n, 0), coalesce(d.scheduled, 0), coalesce(d.blocked, 0),
        coalesce(d.dead, 0), coalesce(d.enqueued, 0), coalesce(d.completed, 0), coalesce(d.failed, 0),
        coalesce(d.cancelled, 0), coalesce(d.discarded, 0), coalesce(d.expired, 0)
   from @schema@.partition as p

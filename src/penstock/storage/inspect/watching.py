@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from penstock.model.dead_letter import DeadLetter
+from penstock.model.job_state import State
 from penstock.storage.connection.arrays import array_text
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["Child", "children_here", "dead_letters_after", "enqueued_below", "jobs_going_on"]
+__all__ = ["Child", "children_here", "dead_letters_after", "enqueued_below", "jobs_going_on", "states_of_jobs"]
 
 
 class Child(NamedTuple):
@@ -26,6 +27,12 @@ def jobs_going_on(connection: Connection, ids: Sequence[int]) -> set[int]:
     """Those of these jobs that have not ended, of those that are here."""
     rows = connection.execute(query("jobs_going_on"), {"ids": array_text(ids)}).fetchall()
     return {row[0] for row in rows}
+
+
+def states_of_jobs(connection: Connection, ids: Sequence[int]) -> dict[int, State]:
+    """The states of those of these jobs that are here and not forgotten."""
+    rows = connection.execute(query("states_of_jobs"), {"ids": array_text(ids)}).fetchall()
+    return {id_: State(state) for id_, state in rows}
 
 
 def dead_letters_after(connection: Connection, at: datetime, job_id: int, limit: int) -> list[DeadLetter]:

@@ -21,6 +21,8 @@ __all__ = [
     "clean",
     "expire",
     "fold",
+    "fold_causes",
+    "fold_causes_if_long",
     "fold_if_long",
     "forget_receipts",
     "note_minute",
@@ -175,6 +177,19 @@ def fold_if_long(connection: Connection) -> None:
     if size is not None and size[0] > MUCH_TALLY_BYTES:
         with suppress(errors.ReadOnlySqlTransaction):
             fold(connection)
+
+
+def fold_causes(connection: Connection) -> int:
+    """Add what was said of causes to them, and forget what is older than a day."""
+    return _count(connection, "fold_causes")
+
+
+def fold_causes_if_long(connection: Connection) -> None:
+    """For those who read causes, as `fold_if_long`."""
+    size = connection.execute(query("cause_tally_bytes")).fetchone()
+    if size is not None and size[0] > MUCH_TALLY_BYTES:
+        with suppress(errors.ReadOnlySqlTransaction):
+            fold_causes(connection)
 
 
 def clean(connection: Connection) -> int:

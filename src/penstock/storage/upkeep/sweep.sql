@@ -2,6 +2,10 @@
 -- How much is to be folded, without reading it.
 select pg_relation_size('@schema@.tally')
 
+-- name: cause_tally_bytes
+-- The same of causes.
+select pg_relation_size('@schema@.cause_tally')
+
 -- name: rescue
 -- Remove workers that are dead and free what they held. See @schema@.rescue.
 select workers, jobs, dead from @schema@.rescue()
@@ -29,6 +33,10 @@ select moved, last_id from @schema@.park(%(after)s)
 -- name: fold
 -- Add up the figures of `tally` into `total`. See @schema@.fold.
 select @schema@.fold()
+
+-- name: fold_causes
+-- Add what was said of causes to them, and forget what is old. See @schema@.fold_causes.
+select @schema@.fold_causes()
 
 -- name: note_minute
 -- Keep the figures of this minute; the seconds until the next. See @schema@.note_minute.

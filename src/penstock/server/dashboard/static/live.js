@@ -13,10 +13,12 @@
   }
 
   const KEPT = new Set(["INPUT", "TEXTAREA", "SELECT", "DIALOG"]);
+  // What somebody ticks must not move away under the pointer.
+  const isTicked = (node) => node.matches("form[data-ticks]") && node.querySelector('input[name="id"]:checked') !== null;
   const morphing = {
     morphStyle: "innerHTML",
     callbacks: {
-      beforeNodeMorphed: (old) => !(old.nodeType === 1 && (KEPT.has(old.tagName) || "kept" in old.dataset)),
+      beforeNodeMorphed: (old) => !(old.nodeType === 1 && (KEPT.has(old.tagName) || "kept" in old.dataset || isTicked(old))),
       beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
     },
   };
@@ -54,6 +56,7 @@
       const ticked = boxes.filter((box) => box.checked).length;
       for (const told of form.querySelectorAll("[data-ticked]")) told.textContent = ticked;
       for (const button of form.querySelectorAll("button[data-needs-ticks]")) button.disabled = ticked === 0;
+      for (const note of form.querySelectorAll("[data-when-ticked]")) note.hidden = ticked === 0;
       const all = form.querySelector("input[data-tick-all]");
       if (all) {
         all.hidden = false;
@@ -70,6 +73,10 @@
     }
     count();
   });
+  // Times are typed as this machine's clock tells them.
+  for (const input of document.querySelectorAll("input[data-zone]")) {
+    input.value = Intl.DateTimeFormat().resolvedOptions().timeZone || input.value;
+  }
   // A tab that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);

@@ -147,9 +147,21 @@ begin
                  from @schema@.partition join @schema@.queue on queue.id = partition.queue_id
                 where partition.id = l.partition_id limit 1) as q
          where @schema@.has_member(l.low, l.high, l.members, g.position)
+    ), failed as materialized (
+        select m.job_id, m.partition_id, m.attempt, m.age, m.error, m."end", m.queue_id, t.task, s.shape,
+               @schema@.cause_of(m.queue_id, t.task, s.shape) as cause
+          from mine as m
+          left join lateral (select task from @schema@.job_stored where id = m.job_id and m.is_owned limit 1) as j on true
+         cross join lateral (select case when m.is_owned then j.task else m.task end as task) as t
+         cross join lateral (select @schema@.error_shape(m.error) as shape offset 0) as s
+         where m.told in ('retry', 'failed')
     ), attempts as (
         insert into @schema@.failure (job_id, attempt, worker, error)
-        select job_id, attempt, p_worker_name, coalesce(error, '') from mine where told in ('retry', 'failed')
+        select job_id, attempt, p_worker_name, coalesce(error, '') from failed
+    ), causes as (
+        insert into @schema@.cause_tally (cause, queue_id, task, shape, failed, dead)
+        select cause, queue_id, coalesce(min(task), ''), min(shape), count(*), count(*) filter (where "end" = 'failed')
+          from failed group by cause, queue_id
     ), again_at_once as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, attempt, rescues, changed, epoch, task)
         select partition_id, priority, case when is_held then pos else @schema@.draw_range() end, range, position,
@@ -163,11 +175,9 @@ begin
                case when is_held then pos end, case when is_held then epoch end, task
           from mine where "end" in ('retry', 'snooze') and is_later
     ), dead_letters as (
-        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
-        select job_id, partition_id, case when is_owned then j.task else mine.task end, attempt,
-               now() - make_interval(secs => age / 1e6), p_worker_name, error
-          from mine left join lateral (select task from @schema@.job_stored where id = job_id and is_owned limit 1) as j on true
-         where "end" = 'failed'
+        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error, cause)
+        select job_id, partition_id, task, attempt, now() - make_interval(secs => age / 1e6), p_worker_name, error, cause
+          from failed where "end" = 'failed'
     ), halts as (
         insert into @schema@.halted (queue_id, key, job_id, epoch)
         select distinct on (queue_id, j.key) queue_id, j.key, job_id, epoch

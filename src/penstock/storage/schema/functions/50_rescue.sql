@@ -22,10 +22,19 @@ begin
           left join lateral (select task, key from @schema@.job_stored where id = o.range * 1024 + m.pos and o.is_owned limit 1) as j on true
           left join @schema@.task as t on t.queue_id = o.queue_id and t.name = coalesce(j.task, o.task)
           left join @schema@.cancellation as c on c.job_id = o.range * 1024 + m.pos
-    ), attempts as (
-        insert into @schema@.failure (job_id, attempt, worker, error)
-        select job_id, attempt, 'worker ' || worker_id, 'WorkerDied: worker ' || worker_id || ' ended or died while it held this job'
+    ), charged as (
+        select job_id, partition_id, queue_id, job_task, attempt, claimed_at, fate, 'worker ' || worker_id as worker,
+               'WorkerDied: worker ' || worker_id || ' ended or died while it held this job' as error
           from member where fate in ('again', 'dead') and not is_cancelled
+    ), failed as materialized (
+        select c.*, s.shape, @schema@.cause_of(c.queue_id, c.job_task, s.shape) as cause
+          from charged as c cross join lateral (select @schema@.error_shape(c.error) as shape offset 0) as s
+    ), attempts as (
+        insert into @schema@.failure (job_id, attempt, worker, error) select job_id, attempt, worker, error from failed
+    ), causes as (
+        insert into @schema@.cause_tally (cause, queue_id, task, shape, failed, dead)
+        select cause, queue_id, min(job_task), min(shape), count(*), count(*) filter (where fate = 'dead')
+          from failed group by cause, queue_id
     ), again as (
         insert into @schema@.ready (partition_id, priority, pos, range, low, high, members, attempt, rescues, ready_at,
                                     changed, epoch, task)
@@ -36,10 +45,8 @@ begin
           from member where fate in ('again', 'suspect') and not is_cancelled
          group by id, partition_id, priority, pos, range, attempt, fate, rescues, ready_at, is_owned, epoch, task
     ), dead_letters as (
-        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error)
-        select job_id, partition_id, job_task, attempt, claimed_at, 'worker ' || worker_id,
-               'WorkerDied: worker ' || worker_id || ' ended or died while it held this job'
-          from member where fate = 'dead' and not is_cancelled
+        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, worker, error, cause)
+        select job_id, partition_id, job_task, attempt, claimed_at, worker, error, cause from failed where fate = 'dead'
     ), halts as (
         insert into @schema@.halted (queue_id, key, job_id, epoch)
         select distinct on (queue_id, key) queue_id, key, job_id, epoch

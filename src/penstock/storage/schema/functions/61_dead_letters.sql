@@ -27,7 +27,7 @@ begin
         -- One that is not stored stays: nothing could run.
         delete from @schema@.dead as d
          where d.job_id = any (p_ids) and exists (select from @schema@.job_stored as j where j.id = d.job_id)
-        returning job_id, partition_id, task, attempt
+        returning job_id, partition_id, task, attempt, cause
     ), stored as (
         select distinct on (id) id, priority, key from (
             select id, priority, key from @schema@.job where id = any (p_ids)
@@ -84,6 +84,8 @@ begin
             union all
             select case when job_id in (select job_id from sent) then came_from else partition_id end, 0, 1 from routed) as c
          group by partition_id
+    ), causes as (
+        insert into @schema@.cause_tally (cause, dead) select cause, -count(*) from gone group by cause
     ), woken as (
         select count(@schema@.wake(queue_id)) as n from (select distinct queue_id from routed) as q
     )
@@ -141,7 +143,7 @@ begin atomic
     with gone as (
         delete from @schema@.dead where job_id = any (array(
             select job_id from @schema@.dead where job_id = any (p_ids) order by job_id for update skip locked))
-        returning job_id, partition_id, attempt, started_at, failed_at, worker, error
+        returning job_id, partition_id, attempt, started_at, failed_at, worker, error, cause
     ), ended as (
         insert into @schema@.finished (slice, range, partition_id, outcome, attempt, finished_at, worker, positions, start_ages, errors)
         select @schema@.current_slice(), job_id / 1024, partition_id, 1, attempt, failed_at, worker,
@@ -150,6 +152,8 @@ begin atomic
           from gone group by job_id / 1024, partition_id, attempt, failed_at, worker
     ), counted as (
         insert into @schema@.tally (partition_id, dead) select partition_id, -count(*) from gone group by partition_id
+    ), causes as (
+        insert into @schema@.cause_tally (cause, dead) select cause, -count(*) from gone group by cause
     )
     select count(*) from gone;
 end;

@@ -51,11 +51,15 @@ create table @schema@.dead (
     started_at   timestamptz,
     failed_at    timestamptz not null default now(),
     worker       text,
-    error        text
+    error        text,
+    -- What it died of (@schema@.cause_of); the tally of causes counts it.
+    cause        bigint not null
 );
 
 create index dead_of_partition on @schema@.dead (partition_id, job_id);
 create index dead_by_time on @schema@.dead (failed_at, job_id);
+create index dead_of_cause on @schema@.dead (cause, job_id);
+create index dead_of_cause_by_time on @schema@.dead (cause, failed_at, job_id);
 
 create table @schema@.failure (
     job_id  bigint not null,
@@ -87,6 +91,7 @@ create table @schema@.halted (
     since    timestamptz not null default now(),
     primary key (queue_id, key)
 );
+create index halted_by_time on @schema@.halted (queue_id, since, key);
 
 -- Depth and lifetime totals: one appended row a transaction, folded by upkeep. No counter row on anybody's path. Null is
 -- nothing, and takes no room: most rows have two figures.

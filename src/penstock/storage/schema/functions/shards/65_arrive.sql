@@ -47,9 +47,16 @@ language sql set enable_seqscan = off set jit = off set search_path = pg_catalog
         select distinct on (1) e.key::bigint, e.value::boolean, true
           from given as g cross join lateral json_each_text(g.ends) as e where g.state = 'blocked'
         on conflict (job_id) do update set has_succeeded = excluded.has_succeeded, is_final = true where not h.is_final
+    ), failed as materialized (
+        select g.*, s.shape, @schema@.cause_of(g.queue_id, g.task, s.shape) as cause
+          from given as g cross join lateral (select @schema@.error_shape(g.error) as shape offset 0) as s where state = 'dead'
     ), dead_letters as (
-        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error)
-        select job_id, target_id, task, attempt, started_at, failed_at, worker, error from given where state = 'dead'
+        insert into @schema@.dead (job_id, partition_id, task, attempt, started_at, failed_at, worker, error, cause)
+        select job_id, target_id, task, attempt, started_at, failed_at, worker, error, cause from failed
+    ), causes as (
+        -- They failed elsewhere, and were counted there.
+        insert into @schema@.cause_tally (cause, queue_id, task, shape, dead)
+        select cause, queue_id, min(task), min(shape), count(*) from failed group by cause, queue_id
     ), halts as (
         insert into @schema@.halted (queue_id, key, job_id, epoch, since)
         select queue_id, key, job_id, epoch, halted_at from given where halted_at is not null

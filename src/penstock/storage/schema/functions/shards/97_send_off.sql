@@ -89,7 +89,7 @@ begin
                     order by d.job_id limit p_rows for update skip locked);
     with gone as (
         delete from @schema@.dead where job_id = any (v_ids)
-        returning job_id, partition_id, attempt, started_at, failed_at, worker, error
+        returning job_id, partition_id, attempt, started_at, failed_at, worker, error, cause
     ), released as (
         delete from @schema@.halted where job_id = any (v_ids) returning job_id, epoch, since
     ), sent as (
@@ -104,6 +104,8 @@ begin
         returning partition_id
     ), counted as (
         insert into @schema@.tally (partition_id, dead, opened) select partition_id, -count(*), count(*) from sent group by 1
+    ), causes as (
+        insert into @schema@.cause_tally (cause, dead) select cause, -count(*) from gone group by cause
     )
     select count(*) into v_count from sent;
     v_sent := v_sent + v_count;

@@ -1,0 +1,87 @@
+"""Many jobs are changed: those that were ticked, or all that match. First it is counted how many that would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.errors import InvalidInput, NotFound, RequestTimeout
+from penstock.model.job_state import State
+from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.pages.chosen_jobs import ACTS, FILTERS, Act, as_body, chosen_by
+from penstock.server.dashboard.view import Given, View
+
+__all__ = ["jobs_change"]
+
+jobs_change = Pages()
+MOST_TICKED = 200
+
+
+@jobs_change.show("/jobs/change")
+def show_change(view: View) -> Shown:
+    """What would be done, and to how many; nothing is done yet."""
+    act, chosen, ids = _read(view.query)
+    each = [(id_, _state_of(view, id_)) for id_ in ids]
+    count = sum(state in act.takes for _, state in each) if ids else _preview(view, act, chosen)
+    values = {"act": act, "chosen": chosen, "names": FILTERS, "ids": ids, "each": each, "count": count}
+    values["many"] = _many(act, chosen, count)
+    return Shown("jobs_change.html", f"{act.label} jobs", values, is_live=False)
+
+
+@jobs_change.act("/jobs/change")
+def change(view: View) -> Done:
+    """Do it, to exactly what was counted: the form is sent to the address that the page had."""
+    act, chosen, ids = _read(view.query)
+    reason = {"reason": view.form.text("reason")} if act.has_reason else {}
+    if ids:
+        # What has come into another state meanwhile stays as it is.
+        meant = [id_ for id_ in ids if _state_of(view, id_) in act.takes]
+        for id_ in meant:
+            view.api.send("POST", "jobs", id_, act.name, body=reason)
+        count = len(meant)
+    else:
+        body = as_body(act, chosen) | reason
+        count = view.api.send("POST", *_operation(act, chosen), body=body).jobs
+    said = act.did.format(f"{count:,} {'job was' if count == 1 else 'jobs were'}")
+    return Done(view.url("jobs", **chosen), said)
+
+
+def _read(given: Given) -> tuple[Act, dict[str, str], list[str]]:
+    act = ACTS.get(given.required("act"))
+    ids = list(dict.fromkeys(given.texts("id")))
+    if act is None:
+        raise InvalidInput("act", f"there is none of that name; give {', '.join(ACTS)}")
+    if len(ids) > MOST_TICKED:
+        raise InvalidInput("id", f"{len(ids)} jobs are too many to tick; choose them by a filter")
+    return act, chosen_by(given), ids
+
+
+def _preview(view: View, act: Act, chosen: Mapping[str, str]) -> int | None:
+    """How many it would be; None where they could not be counted in time."""
+    try:
+        answer = view.api.send("POST", *_operation(act, chosen), body=as_body(act, chosen) | {"preview": True})
+    except RequestTimeout:
+        return None
+    count: int = answer.jobs
+    return count
+
+
+def _many(act: Act, chosen: Mapping[str, str], count: int | None) -> str:
+    """How many of what, as one says it."""
+    is_dead = chosen.get("state") == State.FAILED or (act is ACTS["retry"] and "state" not in chosen)
+    what = "dead letter" if is_dead else "job"
+    return f"all {what}s that match" if count is None else f"{count:,} {what if count == 1 else f'{what}s'}"
+
+
+def _operation(act: Act, chosen: Mapping[str, str]) -> Sequence[str]:
+    path = act.operation(chosen)
+    if path is None or (act.name == "discard" and chosen["state"] not in act.takes):
+        raise InvalidInput("queue", "dead letters are discarded of a queue: choose one, and the state failed")
+    return path
+
+
+def _state_of(view: View, job_id: str) -> Any:
+    try:
+        return view.api.get("jobs", job_id).state
+    except NotFound:
+        return None
