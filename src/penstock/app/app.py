@@ -66,6 +66,7 @@ from penstock.model import (
     WorkerInfo,
 )
 from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
+from penstock.model.overview import Overview
 from penstock.model.wrong_calls import explain_wrong_calls
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
@@ -365,6 +366,11 @@ class App:
     def queue_names(self) -> list[str]:
         """The names of the queues that the database knows, in order."""
         return admin.queue_names(self.databases)
+
+    @question
+    def overview(self) -> Overview:
+        """The whole system at one look, for whoever watches."""
+        return admin.overview(self.databases)
 
     @question
     def history(self, queue: str | Queue, minutes: int = 60) -> History:
