@@ -23,7 +23,9 @@ def serving(url: str) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["dashboard"].rstrip("/")
+        # Told in several lines, the last of which is a bracket.
+        told = "".join(iter(process.stdout.readline, "}\n"))
+        yield json.loads(f"{told}}}")["dashboard"].rstrip("/")
     finally:
         process.terminate()
         process.wait()
