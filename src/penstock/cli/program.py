@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -128,10 +129,16 @@ def run() -> NoReturn:
         raise
 
 
+@cache
+def _command() -> Any:
+    """All commands, read from their functions once: a program may run several."""
+    return typer.main.get_command(program)
+
+
 def _exit_code() -> int:
     try:
         with acting_as(Actor(current_actor().name, "cli")):
-            code = program(prog_name="penstock", standalone_mode=False)
+            code = _command()(prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except WorkerStuck as error:
         said, _, stack = str(error).partition("\n")
