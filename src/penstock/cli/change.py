@@ -349,7 +349,7 @@ def stop_worker(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a worker to end gently: it ends what runs, takes nothing more, and leaves."""
+    """Ask a worker to end gently: it ends what runs, and leaves."""
     with open_answering_app(url) as app:
         app.stop_worker(worker_id)
     _tell(

@@ -20,12 +20,12 @@ __all__ = ["schedules"]
 schedules = Pages()
 MOST_CRONS = 100
 FIELDS = ("name", "expression", "timezone", "queue", "task", "args", "key", "key_is_base64")
-# By the name of a bucket, what is said of it; each goes on where the one before it ends.
+# What is said of each span; it goes on where the one before it ends.
 SPANS = {
     "minute": "within a minute",
-    "10 minutes": "within 10 minutes",
+    "ten-minutes": "within 10 minutes",
     "hour": "within an hour",
-    "6 hours": "within 6 hours",
+    "six-hours": "within 6 hours",
     "day": "within a day",
     "week": "within a week",
     "later": "later",
@@ -43,8 +43,8 @@ def show_schedules(view: View) -> Shown:
         "crons": found.crons,
         "next": found.next,
         "due": due,
-        "spans": SPANS,
-        "most": max((bucket.jobs for bucket in due.buckets), default=0) if due else 0,
+        "names": SPANS,
+        "most": max((span.jobs for span in due.spans), default=0) if due else 0,
         "unavailable": found.unavailable,
     }
     return Shown("schedules.html", "Schedules", values)
