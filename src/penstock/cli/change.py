@@ -189,7 +189,7 @@ def purge(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel every waiting job of a queue, or clear its dead letters, all or those of a cause."""
+    """Cancel the waiting jobs of a queue, or clear its dead letters."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
     filters = chosen(
