@@ -59,6 +59,8 @@ def show_queue(view: View, queue: str) -> Shown:
             "is_bad": BAD.__contains__,
             "shown": list(enumerate(stats.partitions))[:MOST_PARTITIONS],
         },
+        # A day is much to read and changes slowly.
+        is_live=span < max(SPANS),
     )
 
 
