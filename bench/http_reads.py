@@ -65,7 +65,8 @@ def measure(run: Run) -> None:
 def _paths() -> Iterator[str]:
     """Every GET there is; a new one has to be named here by what its path needs."""
     for operation in OPERATIONS:
-        if operation.method == "GET" and operation.path != "/events":
+        # A stream goes on, and no worker is there.
+        if operation.method == "GET" and operation.path != "/events" and "{worker}" not in operation.path:
             kind = "load" if operation.path.startswith("/loads") else "cron"
             yield operation.path.replace("{name}", f"{{{kind}}}").replace("{job_id}", "{job}") + ASKED.get(
                 operation.path, ""
@@ -130,7 +131,7 @@ def _fill(url: str, jobs: int, queues: int) -> dict[str, str]:
         (job,) = app.jobs(queue=names[-1], state="scheduled", limit=1)
         with connect(url) as connection:
             connection.execute("vacuum (analyze)")
-    return {"queue": names[-1], "done": names[0], "load": load, "cron": "nightly", "job": str(job.id)}
+    return {"queue": names[-1], "done": names[0], "load": load, "cron": "nightly", "job": str(job.id), "shard": "1"}
 
 
 def _load(url: str, queue: str) -> str:

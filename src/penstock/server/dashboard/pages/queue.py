@@ -7,7 +7,7 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.pages.overview import BAD
-from penstock.server.dashboard.queue_charts import (
+from penstock.server.dashboard.pictures.over_time import (
     ENDS,
     SPANS,
     cause_class,
