@@ -70,8 +70,10 @@ def test_what_happened_is_drawn_over_an_hour_or_a_day(someone: Looking, shop: Sh
         "aria-label", re.compile(f"{noted.waiting} waiting")
     )
     expect(page.get_by_role("link", name="24 h")).to_have_attribute("aria-current", "true")
+    assert page.locator("main[data-live]").count() == 0
     page.get_by_role("link", name="6 h").click()
     expect(page).to_have_url(re.compile("minutes=360"))
+    assert page.locator("main[data-live]").count() == 1
 
 
 def test_how_long_jobs_waited_and_ran_is_drawn_where_any_did(someone: Looking, shop: Shop) -> None:

@@ -3,6 +3,7 @@
 program     the commands by name, and what becomes of an error: one line, and an exit code
 app_target  from MODULE:APP or a URL to an app that answers
 shared_options   arguments and options that several commands take
+dashboard_options  what the dashboard is told where it is served
 up, work, serve, enqueue, look, change, keys, crons, load, lake, analyse, schema, shards     the commands, by subject
 top, watch  the whole system live; one job or load to its end
 live        the screen that top shows

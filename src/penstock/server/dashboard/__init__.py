@@ -6,10 +6,11 @@ view          what such a function is given: the API, links, the form that was s
 session       who looks: a token in a cookie, a proxy's user, or whoever sits at this machine
 forms         forms that were sent, and that they come from a page of this server
 live          open pages are drawn again every few seconds, each once for all who look at it
+confirmation  a page before something that is not undone
 report_file   the page that Spark made of the history
 drawn         templates, and how numbers, times and other people's words stand in them
 static_files  the style sheet and the scripts
-pictures      what pages of a job draw: its life, its attempts, its family
+pictures      what pages of a job and of a queue draw: its life, its family, what happened over time
 pages         all pages, each subject in a file: overview, queues, jobs, …
 
 Reading works without JavaScript; with it, what has changed is put into the page as it happens. Every text that is

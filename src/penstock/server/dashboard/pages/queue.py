@@ -7,7 +7,7 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.pages.overview import BAD
-from penstock.server.dashboard.queue_charts import (
+from penstock.server.dashboard.pictures.over_time import (
     ENDS,
     SPANS,
     cause_class,
@@ -59,6 +59,8 @@ def show_queue(view: View, queue: str) -> Shown:
             "is_bad": BAD.__contains__,
             "shown": list(enumerate(stats.partitions))[:MOST_PARTITIONS],
         },
+        # A day is much to read and changes slowly.
+        is_live=span < max(SPANS),
     )
 
 
