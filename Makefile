@@ -5,6 +5,7 @@
 # make bench    the figures, each as JSON and a table
 # make fault    the long run: faults by the thousand; goes on where it was stopped; ARGS="--replay SEED": one round again
 # make docs     the tests of the manual's examples
+# make screenshots   the pictures of the dashboard in the manual
 # make lock     write requirements/*.txt anew from pyproject.toml
 # make clean    remove what the others made
 
@@ -27,7 +28,7 @@ POSTGRES_ENV =
 POSTGRES =
 endif
 
-.PHONY: setup demo test check bench fault docs lock clean system-postgresql java chromium node promtool
+.PHONY: setup demo test check bench fault docs screenshots lock clean system-postgresql java chromium node promtool
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -64,6 +65,9 @@ fault: setup java $(POSTGRES) $(CLASSES)
 
 docs: setup java $(CLASSES)
 	$(BIN)/pytest tests/docs $(ARGS)
+
+screenshots: setup chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \

@@ -57,6 +57,8 @@ QUESTIONS = (
     "shard_killed",
     "once_under_kills",
     "http_calls",
+    "http_reads",
+    "http_misses",
     "dashboard",
     "remote_worker",
 )

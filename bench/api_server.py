@@ -23,7 +23,9 @@ def serving(url: str) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["dashboard"].rstrip("/")
+        # An object over several lines, and nothing after it.
+        told = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        yield json.loads(told)["dashboard"].rstrip("/")
     finally:
         process.terminate()
         process.wait()

@@ -42,7 +42,8 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def measure(run: Run) -> None:
-    rows = run.size(1_000_000, 50_000)
+    # A tenth of them is made of whole blocks, too.
+    rows = run.size(1_000_000, 10 * len(ARGUMENTS))
     found: dict[str, list[float]] = {name: [] for name in (*KINDS, "copy")}
     memory: dict[str, dict[int, list[float]]] = {name: {rows // 10: [], rows: []} for name in KINDS}
     for _ in run.repeats():

@@ -51,7 +51,12 @@ def _pages(app: App) -> dict[str, str]:
     return {
         "the overview": "/",
         "a queue": "/queues/queue-00",
+        "a queue over a day": "/queues/queue-00?minutes=1440",
         "a queue of halted keys": "/queues/halting",
+        "keys of a long queue": "/queues/queue-00/keys",
+        "halted keys": "/queues/halting/keys",
+        "rules of a queue": "/queues/halting/rules",
+        "partitions of a queue": "/queues/halting/partitions",
         "all jobs": "/jobs",
         "dead letters of a queue": "/jobs?queue=failing&state=failed",
         "jobs of a key": f"/jobs?queue=halting&key={quote(str(dead.key))}",

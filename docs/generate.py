@@ -141,6 +141,8 @@ INTERNAL = {
     "App.create_embedded",
     "App.dead_letters",
     "App.ended_jobs",
+    "App.known_jobs",
+    "App.overview",
     "App.queue_names",
     "App.databases",
     "App.is_embedded",
@@ -196,7 +198,9 @@ def cli_page() -> str:
         BY_HAND,
         "",
         "`python -m penstock` is the same as `penstock`. Commands that print take `--json`. Exit codes: 0 done, 1 "
-        "refused, 2 wrong use, 75 a worker is stuck and is to be started again, 130 interrupted.",
+        "refused, 2 wrong use, 75 a worker is stuck and is to be started again, 124 a watch took too long, 130 "
+        "interrupted. "
+        "`penstock watch` exits with 1 also where what it watched did not go well.",
         "",
         "`--json` prints the fields of the [Python object](api.md#what-is-read-back) that the same call gives, under "
         "their names: `stats QUEUE` a `Stats`, `job` a `Job`, `explain` an `Explanation`, `resize` and `shards move` a "
@@ -227,7 +231,8 @@ def _command(name: str, command: Any) -> list[str]:
     lines += ["| | |", "| --- | --- |"] if command.params else []
     lines += [f"| `{_cell(each.metavar)}` | {_cell(each.help)} |" for each in arguments]
     lines += [f"| {_option(each)} | {_cell(each.help)}{_default(each)} |" for each in options]
-    return [*lines, ""]
+    example = (command.epilog or "").removeprefix("Example: ")
+    return [*lines, "", *(["```text", example, "```", ""] if example else [])]
 
 
 SPARK_OPTIONS = """## The data source

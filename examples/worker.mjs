@@ -3,10 +3,7 @@ const server = `${process.env.PENSTOCK_SERVER ?? "http://127.0.0.1:8080"}/api/v1
 const headers = { "content-type": "application/json" };
 if (process.env.PENSTOCK_TOKEN) headers.authorization = `Bearer ${process.env.PENSTOCK_TOKEN}`;
 
-const tasks = {
-  greet: async ({ name }) => `hello ${name}`,
-  fail: async () => { throw new Error("it does not work"); },
-};
+const tasks = { greet: async ({ name }) => `hello ${name}` };
 const concurrency = 10;
 const announced = Object.fromEntries(Object.keys(tasks).map((task) => [task, { max_attempts: 5, timeout: 60 }]));
 const queues = { [process.argv[2] ?? "greetings"]: announced };
@@ -14,17 +11,11 @@ const queues = { [process.argv[2] ?? "greetings"]: announced };
 // Whatever goes wrong on the way is asked again: the same number has the same answer, at any server. What is refused
 // (no such queue, no such token) would be refused again: that ends the worker, but for leases and workers that are lost.
 async function call(path, body) {
-  let refusal;
   for (let pause = 100; ; pause = Math.min(pause * 2, 5000)) {
-    try {
-      const answer = await fetch(server + path, { method: "POST", headers, body: JSON.stringify(body) });
-      if (answer.ok || answer.status === 409 || answer.status === 410) return { status: answer.status, ...(await answer.json()) };
-      if (answer.status < 500 && answer.status !== 429) refusal = `${answer.status} ${await answer.text()}`;
-    } catch {} // no answer came
-    if (refusal) {
-      console.error(`refused: ${refusal}`);
-      process.exit(1);
-    }
+    const asked = fetch(server + path, { method: "POST", headers, body: JSON.stringify(body) });
+    const told = await asked.then(async (it) => ({ ...(await it.json()), status: it.status })).catch(() => null);
+    if (told && (told.status < 300 || told.status === 409 || told.status === 410)) return told;
+    if (told && told.status < 500 && told.status !== 429) throw new Error(`refused: ${told.detail}`);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,9 @@ NAMES = ("chromium", "google-chrome")
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The system's Chromium, or the one $PENSTOCK_CHROMIUM names.
-
-    Not for the whole run: while it is there an event loop runs in this thread, and no other test could run its own.
-    """
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    """For as long as a block lasts."""
     named = os.environ.get("PENSTOCK_CHROMIUM")
     found = named or next((path for path in map(shutil.which, NAMES) if path), None)
     if found is None:
@@ -31,6 +29,16 @@ def browser() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The system's Chromium, or the one $PENSTOCK_CHROMIUM names.
+
+    Not for the whole run: while it is there an event loop runs in this thread, and no other test could run its own.
+    """
+    with opened_browser() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -38,10 +38,12 @@ class Looking:
         """One browser for pages that are opened without anything else said."""
         return self.new_context()
 
-    def new_context(self, *, width: int = SCREEN, scheme: Any = "light", scripts: bool = True) -> BrowserContext:
+    def new_context(
+        self, *, width: int = SCREEN, height: int = 900, scheme: Any = "light", scripts: bool = True
+    ) -> BrowserContext:
         """Another browser, with cookies of its own."""
         context = self._browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=scripts
+            viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=scripts
         )
         self._stack.callback(context.close)
         return context

@@ -65,6 +65,13 @@ def fill_minutes(app: App, queue: str, minutes: int = 90) -> Noted:
             " where q.name = %(queue)s",
             {"minutes": minutes, "queue": queue},
         )
+        connection.execute(
+            "insert into penstock.minute_histogram (minute, queue_id, waits, runs, is_folded)"
+            " select date_trunc('minute', now()) - make_interval(mins => n), q.id, array_fill(0, array[30]) || 10,"
+            " array_fill(0, array[40]) || 10, true"
+            " from generate_series(0, %s) as n cross join penstock.queue as q where q.name = %s",
+            [minutes, queue],
+        )
         (partitions,) = connection.execute(
             "select count(*) from penstock.partition as p join penstock.queue as q on q.id = p.queue_id"
             " where q.name = %s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -91,9 +92,10 @@ def test_without_a_report_the_page_says_how_to_have_one(app: App, browser: Brows
 def test_only_who_may_see_everything_sees_it(app: App, browser: Browser, path: Path) -> None:
     path.write_text("<h1>all of it</h1>", encoding="utf-8")
     with looking(app, browser, report=ReportFile(path)) as someone:
-        for name, narrowed in {
+        narrow: dict[str, dict[str, Any]] = {
             "queues": {"queues": ["mail"]}, "tenant": {"tenant": "acme"}, "careful": {"hides_args": True},
-        }.items():  # fmt: skip
+        }  # fmt: skip
+        for name, narrowed in narrow.items():
             context = someone.sign_in("read", name=name, **narrowed)
             page = someone.open("/", context)
             expect(page.get_by_role("navigation").get_by_role("link", name="History")).to_have_count(0)

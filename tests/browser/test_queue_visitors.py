@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import Browser, expect
 from tests.browser.dashboard_world import PHONE, Looking, check_page, looking
 from tests.browser.queue_world import HALTED, Shop
-from tests.system.facts import eventually
 
 from penstock import App
 
@@ -24,22 +23,9 @@ def someone(database_url: str, browser: Browser) -> Iterator[Looking]:
             yield someone
 
 
-def sign_in(someone: Looking, **token: object) -> BrowserContext:
-    """A browser that bears a new token."""
-    secret = someone.app.create_token("somebody", **token)  # type: ignore[arg-type]
-    context = someone.new_context()
-    bearing, asked = {"Authorization": f"Bearer {secret}"}, f"{someone.url}/api/v1/jobs/0"
-    eventually(lambda: context.request.get(asked, headers=bearing).status != 401, "the token is known")
-    page = someone.open("/sign-in", context)
-    page.get_by_label("Access token").fill(secret)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
-    return context
-
-
 def test_who_may_only_look_is_offered_no_act(someone: Looking) -> None:
     Shop(someone.app)
-    context = sign_in(someone, role="read", queues=["orders"])
+    context = someone.sign_in("read", queues=["orders"])
     for path in LOOKED_AT:
         page = someone.open(f"/queues/orders{path}", context)
         expect(page.get_by_role("heading", level=1)).to_contain_text("orders")
@@ -55,7 +41,7 @@ def test_who_may_only_look_is_offered_no_act(someone: Looking) -> None:
 def test_a_queue_of_others_is_refused(someone: Looking) -> None:
     Shop(someone.app)
     someone.app.set_queue("others")
-    context = sign_in(someone, role="read", queues=["orders"])
+    context = someone.sign_in("read", queues=["orders"])
     for path in LOOKED_AT:
         answer = context.request.get(f"{someone.url}/queues/others{path}")
         assert answer.status == 403

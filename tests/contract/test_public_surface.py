@@ -120,7 +120,8 @@ APP = {
 }
 # For the package's other parts, not for users; they are no part of the contract.
 INNER = {
-    "register", "send", "send_rows", "send_in_async", "create_embedded", "dead_letters", "ended_jobs", "queue_names",
+    "register", "send", "send_rows", "send_in_async", "create_embedded", "dead_letters", "ended_jobs", "known_jobs",
+    "overview", "queue_names",
 }  # fmt: skip
 PROPERTIES = {
     "url", "plain_url", "shards", "tasks", "database", "databases", "unchecked_databases", "is_embedded",

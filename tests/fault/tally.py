@@ -34,6 +34,7 @@ FAULTS = {
     "failover": 20,
     "prune and archive at full speed beside the load": 10,
     "producer forked": 50,
+    "server of the HTTP API killed": 50,
     "role's timeout met": 20,
 }
 

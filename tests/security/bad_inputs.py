@@ -213,6 +213,7 @@ TOKENS = [
       for value in (0, -1, math.nan, math.inf, "30d", True, 1e12, 10**400, timedelta(0), timedelta(-1),
                     date(2030, 1, 1), datetime(2030, 1, 1), datetime(1970, 1, 1, tzinfo=UTC))],  # noqa: DTZ001
     *[Given(f"hides_args: {value!r:.20}", "n", "hides_args", {"hides_args": value}) for value in (None, 1, "yes")],
+    Given("hides_args with work", "n", "hides_args", {"hides_args": True, "role": "work"}),
     Given("role: an object without a name", "n", "role", {"role": Opaque()}),
 ]  # fmt: skip
 

@@ -78,6 +78,10 @@ class Events:
                 elif lines:
                     self.comments += lines.values()
 
+    def rest(self) -> str:
+        """All that comes until it is over, whatever it is."""
+        return b"".join(iter(lambda: self._chunks.get(timeout=PATIENCE_SECONDS), None)).decode()
+
     def next(self, name: str) -> Event:
         """The next of that name."""
         return next(event for event in self if event.name == name)

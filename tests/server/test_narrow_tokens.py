@@ -221,6 +221,59 @@ def test_a_job_of_another_tenant_is_unknown_as_one_to_wait_for_too(shop: Shop, j
         assert client.refused("POST", "queues/mail/jobs", json=bad)["field"] == "jobs[1].after"
 
 
+def test_a_token_for_some_queues_waits_for_jobs_of_these_only(shop: Shop, jobs: dict[str, int]) -> None:
+    missing = jobs["free order"] + 1
+    with asking_as(shop.app, role="produce", **MAIL) as client:
+        told = []
+        for id_ in (jobs["acme order"], missing):
+            problem = client.refused("POST", "queues/mail/jobs", json={"task": "send", "after": [str(id_)]})
+            told.append({**problem, "detail": problem["detail"].replace(str(id_), "ID")})
+        assert told[0] == told[1]
+        assert client.post("queues/mail/jobs", {"task": "send", "after": [str(jobs["other mail"])]})["ids"]
+
+
+def test_parents_of_others_are_not_told(shop: Shop) -> None:
+    mine = shop.send.options(tenant="acme").enqueue()
+    other = shop.book.options(tenant="other").enqueue(customer="c")
+    child = shop.send.options(tenant="acme", after=[mine, other]).enqueue()
+    for caller, parents in ((TENANT, [mine]), (MAIL, [mine]), ({}, [mine, other])):
+        with asking_as(shop.app, **caller) as client:
+            assert client.get(f"jobs/{child}")["after"] == [str(id_) for id_ in parents]
+            listed = {job["id"]: job["after"] for job in client.get("jobs")["jobs"]}
+            assert listed[str(child)] == [str(id_) for id_ in parents]
+
+
+def test_why_a_child_waits_or_was_cancelled_names_no_parent_of_others(shop: Shop) -> None:
+    parent = shop.book.options(tenant="other", delay=3600).enqueue(customer="c")
+    child = shop.send.options(tenant="acme", after=[parent]).enqueue()
+    with asking_as(shop.app, **MAIL) as client, asking_as(shop.app, **TENANT) as tenant:
+        told = client.get(f"jobs/{child}/explain")
+        assert (told["reason"], told["detail"]["parents"]) == ("blocked by jobs that it comes after", [])
+        shop.app.cancel(parent)
+        shop.app.work(until_idle=True)
+        for each in (client, tenant):
+            assert each.get(f"jobs/{child}")["error"] == "a parent was cancelled"
+            told = each.get(f"jobs/{child}/explain")
+            assert told["reason"] == "finished: cancelled: a parent was cancelled"
+            assert str(parent) not in str(told)
+    with asking(shop.app) as client:
+        assert client.get(f"jobs/{child}")["error"] == f"parent {parent} was cancelled"
+
+
+def test_who_may_see_no_arguments_runs_no_jobs(shop: Shop) -> None:
+    with asking_as(shop.app, role="admin", hides_args=True) as client:
+        body = {"name": "w", "queues": {"mail": {"send": {}}}}
+        assert client.refused("POST", "workers", json=body)["code"] == "forbidden"
+        assert client.refused("POST", "workers/1/poll", json={"number": 1})["code"] == "forbidden"
+
+
+def test_who_may_see_no_arguments_makes_no_token_that_shows_them(shop: Shop) -> None:
+    with asking_as(shop.app, role="admin", hides_args=True) as client:
+        assert client.refused("POST", "tokens", json={"name": "a", "role": "read"})["code"] == "forbidden"
+        assert client.post("tokens", {"name": "b", "role": "read", "hides_args": True})["name"] == "b"
+    assert [token.name for token in shop.app.tokens()] == ["b"]
+
+
 def test_a_worker_of_another_queue_is_as_one_that_is_not_there(shop: Shop) -> None:
     with asking_as(shop.app, role="work", queues=frozenset({"orders"})) as client:
         worker = client.post("workers", {"name": "w", "queues": {"orders": {"book": {}}}})["worker"]

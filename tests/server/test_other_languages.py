@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import defaultdict
@@ -16,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
+from tests.server.programs import free_port
 from tests.system.facts import eventually
 
 from penstock import App
@@ -49,12 +49,6 @@ def process(command: list[str], **environment: str) -> Iterator[subprocess.Popen
 
 def serve(url: str, port: int) -> list[str]:
     return [sys.executable, "-m", "penstock", "serve", "--url", url, "--port", str(port), "--log-level", "error"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def enqueue(app: App, queue: str, count: int) -> None:
@@ -117,21 +111,28 @@ def test_a_worker_in_javascript_gets_through_kills_of_servers_and_of_itself(
     assert app.stats(queue).total_completed == 120
 
 
-def test_a_worker_in_shell_does_one_job_after_the_other_also_where_its_server_is_killed(
-    app: App, database_url: str
+@pytest.mark.parametrize("queue", ["greetings", "ordered"])
+def test_a_worker_in_shell_gets_through_kills_of_its_server_and_of_itself(
+    app: App, database_url: str, queue: str
 ) -> None:
     port = free_port()
-    enqueue(app, "ordered", 2 * KEYS)
+    enqueue(app, queue, 2 * KEYS)
     with ExitStack() as stack:
         server = stack.enter_context(process(serve(database_url, port)))
         environment = {"PENSTOCK_SERVER": f"http://127.0.0.1:{port}"}
-        stack.enter_context(process([*SHELL, "ordered"], **environment))
-        wait_for_completed(app, "ordered", 3)
+        worker = stack.enter_context(process([*SHELL, queue], **environment))
+        wait_for_completed(app, queue, 3)
         server.kill()
         server.wait()
         stack.enter_context(process(serve(database_url, port)))
-        eventually(lambda: is_done(app, "ordered"), "all jobs are done")
-    assert_in_order(app, "ordered")
+        wait_for_completed(app, queue, 6)
+        # With the curl that it waits for.
+        os.killpg(worker.pid, signal.SIGKILL)
+        stack.enter_context(process([*SHELL, queue], **environment))
+        eventually(lambda: is_done(app, queue), "all jobs are done")
+    if queue == "ordered":
+        assert_in_order(app, queue)
+    assert app.stats(queue).total_completed == 2 * KEYS
 
 
 @pytest.mark.parametrize("command", [NODE, SHELL])

@@ -31,6 +31,14 @@ def client(app: App) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.parametrize("given", [[""], ["a", "b"], ["a", "a"]])
+def test_a_key_of_a_call_that_says_nothing_is_refused(app: App, client: httpx.Client, given: list[str]) -> None:
+    headers = [("Idempotency-Key", each) for each in given]
+    answers = [client.post("queues/mail/jobs", json={"task": "send"}, headers=headers) for _ in range(2)]
+    assert [(each.status_code, each.json()["field"]) for each in answers] == [(422, "Idempotency-Key")] * 2
+    assert app.stats("mail").total_enqueued == 0
+
+
 def test_one_job_is_durable_when_it_is_answered(app: App, client: httpx.Client) -> None:
     answer = client.post(
         "queues/mail/jobs",

@@ -9,7 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -21,8 +23,9 @@ from tests.server.served import serving
 from tests.system.facts import eventually
 
 from penstock import App
-from penstock.server import asgi, body
+from penstock.server import Application, asgi, body
 from penstock.server import serving as program
+from penstock.server.beside import serving_beside
 
 JOB = {"task": "send", "args": {"to": "a@b.c"}}
 TASKS = """
@@ -118,6 +121,13 @@ def test_where_it_is_mounted_stands_in_openapi_json_and_in_what_it_says(app: App
         assert "/in/here/api/v1/openapi.json" in answer.json()["detail"]
 
 
+def test_an_answer_does_not_wait_for_its_headers_to_be_acknowledged() -> None:
+    with program.bind("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()[:2]):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_headers_that_do_not_come_end_the_connection(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
     with serving(app) as client:
@@ -156,6 +166,47 @@ def test_headers_without_end_are_cut_off(app: App, begun: bytes) -> None:
             endless.sendall(b"a" * 64 * 1024 * 1024)
 
 
+def test_who_has_gone_is_not_told_any_more_also_where_another_request_had_come_behind(app: App) -> None:
+    application = Application(app, is_local=True)
+    with serving_beside(application, program.bind("127.0.0.1", 0)) as url:
+        feed = application.services.feed
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as client:
+            client.sendall(b"GET /api/v1/events?queue=mail HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            told = b""
+            while b"event: stats" not in told:
+                told += client.recv(10_000)
+            client.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            eventually(lambda: len(feed._streams) == 1 and client.recv(1), "it is told of")
+        eventually(lambda: not feed._streams, "its stream is over")
+
+
+def test_who_is_not_answered_in_time_by_a_server_that_stops_is_told_so(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "GRACE_SECONDS", 1)
+    begun, over = threading.Event(), threading.Event()
+
+    def hang(_: App) -> list[str]:
+        begun.set()
+        over.wait(300)
+        return []
+
+    monkeypatch.setattr(App, "queue_names", hang)
+
+    def ask(url: str) -> httpx.Response:
+        try:
+            return httpx.get(f"{url}/api/v1/queues", timeout=300)
+        finally:
+            over.set()
+
+    with ThreadPoolExecutor() as threads:
+        with serving_beside(Application(app, is_local=True), program.bind("127.0.0.1", 0)) as url:
+            asked = threads.submit(ask, url)
+            assert begun.wait(300)
+        answer = asked.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body, "LONGEST_SILENCE_SECONDS", 0.2)
     with serving(app) as client:
@@ -168,6 +219,40 @@ def test_a_body_that_does_not_come_is_not_waited_for(app: App, monkeypatch: pyte
             answer = slow.makefile("rb").read().split(b"\r\n\r\n")[1]
     assert json.loads(answer)["code"] == "request-timeout"
     assert app.stats("mail").total_enqueued == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "piece"),
+    [("/api/v1/nothing", b"1\r\na\r\n"), ("/health/live", b"1\r\na\r\n"), ("/api/v1/queues/none/stats", b"1\r\na\r\n")],
+)
+def test_a_body_that_goes_on_after_its_answer_keeps_no_connection(
+    app: App, monkeypatch: pytest.MonkeyPatch, path: str, piece: bytes
+) -> None:
+    monkeypatch.setattr(program, "HEADER_SECONDS", 0.2)
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as endless:
+        endless.settimeout(30)
+        endless.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        assert endless.recv(12).startswith(b"HTTP/1.1 ")
+
+        def is_cut() -> bool:
+            try:
+                endless.sendall(piece)
+            except ConnectionError:
+                return True
+            return False
+
+        eventually(is_cut, "the connection is closed")
+
+
+def test_a_body_that_ends_soon_after_its_answer_keeps_the_connection(app: App) -> None:
+    with serving(app) as client, socket.create_connection(("127.0.0.1", client.base_url.port or 0)) as late:
+        late.settimeout(30)
+        late.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n")
+        for rest in (b"ab", b""):
+            told = b""
+            while not told.endswith(b"ok\n"):
+                told += late.recv(1_000)
+            late.sendall(rest + b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
 def test_metrics_take_a_token_that_may_read_everything(app: App) -> None:
@@ -193,6 +278,8 @@ def test_probes_take_none_and_are_told_nothing_else(app: App) -> None:
     with serving(app, is_local=False) as client:
         root = f"http://127.0.0.1:{client.base_url.port}"
         assert [client.get(f"{root}/health/{each}").text for each in ("live", "ready")] == ["ok\n", "ok\n"]
+        heads = [client.head(f"{root}/health/{each}") for each in ("live", "ready")]
+        assert [(head.status_code, head.content) for head in heads] == [(200, b"")] * 2
         assert client.get(f"{root}/health/other").status_code == 404
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +17,7 @@ from tests.system.cli_runs import CommandLine, Run
 
 from penstock import App
 from penstock.cli import main
+from penstock.cli.examples import EXAMPLES
 from penstock.cli.program import program
 from penstock.model.queue import QueueDefinition
 from penstock.storage.catalogue.queues import declare_queue
@@ -23,10 +26,11 @@ from penstock.storage.schema import EMPTY, OURS, check_schema, plan
 from penstock.version import __version__
 
 COMMANDS = [
-    "up", "work", "serve", "enqueue", "stats", "jobs", "job", "explain", "workers", "causes", "blocked-keys", "audit",
+    "up", "work", "serve", "enqueue", "top", "watch", "stats", "jobs", "job", "explain", "workers", "causes",
+    "blocked-keys", "audit",
     "load", "loads", "pause-load", "resume-load", "cancel-load", "report", "advise", "archive", "replay", "cancel",
     "retry", "reschedule", "pause", "resume", "purge", "limit", "release", "resize", "delete-queue", "stop-worker",
-    "migrate", "sql", "grant", "doctor", "version", "token", "shards", "crons",
+    "migrate", "sql", "grant", "doctor", "completion", "version", "token", "shards", "crons",
 ]  # fmt: skip
 
 
@@ -94,6 +98,36 @@ def test_every_command_argument_and_option_has_help() -> None:
             assert getattr(parameter, "help", None), (name, parameter.name)
         options = {word for parameter in command.params for word in parameter.opts}
         assert "--json" in options, name
+
+
+def test_every_command_shows_an_example_that_it_takes(in_process: InProcess) -> None:
+    group: Any = typer.main.get_command(program)
+    commands = dict(commands_of(group))
+    assert {"retry", "token create", "shards move", "crons"} <= commands.keys()
+    # One that only has others shows none.
+    assert {name for name in commands if name != "token"} == EXAMPLES.keys()
+    for name, example in EXAMPLES.items():
+        assert commands[name].epilog == f"Example: {example}"
+        assert example.startswith(f"penstock {name}"), name
+        # As the command line reads it; what is wrong with it is raised, and nothing is run.
+        words, command, context = shlex.split(example)[1:], group, None
+        while True:
+            context = command.make_context(command.name, [*words], parent=context)
+            rest = [*context._protected_args, *context.args]
+            if not hasattr(command, "commands") or not rest:
+                break
+            _, command, words = command.resolve_command(context, rest)
+        assert command is commands[name], name
+    shown = re.sub(r"\s+", " ", in_process("token", "create", "--help").out)
+    assert f"Example: {EXAMPLES['token create']}" in shown
+
+
+def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its words, those of groups too."""
+    for name, command in group.commands.items():
+        yield path + name, command
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{path}{name} ")
 
 
 def test_help_and_version_are_printed(penstock: CommandLine) -> None:

@@ -110,6 +110,7 @@ QUESTIONS: dict[str, Call] = {
     "App.loads": lambda s: s.app.loads(),
     "App.aloads": lambda s: run(s.app.aloads()),
     "App.shards": lambda s: s.app.shards,
+    "App.overview": lambda s: s.app.overview(),
     "App.job_page": lambda s: s.app.job_page(queue=s.queue),
     "App.ajob_page": lambda s: run(s.app.ajob_page(queue=s.queue)),
     "App.history": lambda s: s.app.history(s.queue),
@@ -166,7 +167,7 @@ EXEMPT = {
     "App.work", "App.awork", "App.migrate",
     # For the package's other parts.
     "App.database", "App.databases", "App.unchecked_databases", "App.create_embedded", "App.dead_letters",
-    "App.ended_jobs", "App.queue_names", "App.shared_duties",
+    "App.ended_jobs", "App.known_jobs", "App.queue_names", "App.shared_duties",
 }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ TASKS = "from penstock import App\napp = App()\n@app.queue('q').task\ndef t(): .
 ID = "1048576"
 # Every command, and what it is given here; those that bring in work or workers come last.
 NEED_ONE = [
+    "top", "top --once", "watch x",
     "stats", "stats q", "jobs", f"job {ID}", f"explain {ID}", "workers", "crons", "blocked-keys q",
     "load some.csv --queue q", "loads", "pause-load x", "resume-load x", "cancel-load x", "report", "advise q",
     "archive lake", "replay lake --where 1=1 --load x", f"cancel {ID}", f"retry {ID}",
@@ -37,7 +38,7 @@ NEED_ONE = [
     "shards move q 0 1", "shards drain 1", "crons pause x", "crons resume x", "crons run x", "crons remove x",
     "token create x --role read", "token list", "token revoke x", "audit", "causes",
 ]  # fmt: skip
-NEED_NONE = ["sql", "version"]
+NEED_NONE = ["sql", "completion bash", "version"]
 CREATE = ["up", "work", "serve", "enqueue", "migrate"]
 
 

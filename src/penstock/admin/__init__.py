@@ -14,6 +14,7 @@ deleting      deleting a queue
 resize        another number of partitions, or another shard for one of them
 naming_shards       how a person names a shard
 naming_partitions   how a person names a partition
+overview      all queues at one look, for whoever looks again and again
 figures       stats of queues, their minutes, the shards
 workers       the workers, what each runs, and to stop one
 causes        dead letters by why they failed, and how often attempts failed of which cause
@@ -61,9 +62,22 @@ from penstock.admin.figures import (
     stats,
 )
 from penstock.admin.hot_keys import hot_keys
-from penstock.admin.jobs import cancel, children, job, job_page, jobs, pause, purge, reschedule, resume, retry
+from penstock.admin.jobs import (
+    cancel,
+    children,
+    job,
+    job_page,
+    jobs,
+    known_jobs,
+    pause,
+    purge,
+    reschedule,
+    resume,
+    retry,
+)
 from penstock.admin.loads import cancel_load, loads, pause_load, resume_load
 from penstock.admin.named_jobs import cancel_jobs, retry_jobs
+from penstock.admin.overview import overview
 from penstock.admin.resize import move_partition, resize, resize_progress
 from penstock.admin.roles import grant
 from penstock.admin.search import search
@@ -106,10 +120,12 @@ __all__ = [
     "job",
     "job_page",
     "jobs",
+    "known_jobs",
     "knows_cron",
     "left_out",
     "loads",
     "move_partition",
+    "overview",
     "pause",
     "pause_cron",
     "pause_load",

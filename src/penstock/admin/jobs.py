@@ -7,7 +7,7 @@ changes and the answer is how many it would be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -29,14 +29,26 @@ from penstock.shards.databases import Answers, Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import find_queue, set_paused
-from penstock.storage.inspect.jobs import Listed, find_job, list_jobs
+from penstock.storage.inspect.jobs import Listed, find_job, jobs_in_scope, list_jobs
 from penstock.storage.inspect.selection import Selection, looks
 from penstock.storage.inspect.stats import read_figures
 from penstock.storage.inspect.watching import children_here, enqueued_below
 from penstock.storage.repair import control
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["cancel", "children", "job", "job_page", "jobs", "pause", "purge", "reschedule", "resume", "retry"]
+__all__ = [
+    "cancel",
+    "children",
+    "job",
+    "job_page",
+    "jobs",
+    "known_jobs",
+    "pause",
+    "purge",
+    "reschedule",
+    "resume",
+    "retry",
+]
 
 MOST_LISTED = 10_000
 MOST_CHILDREN = 1_000
@@ -48,6 +60,13 @@ def job(databases: Databases, job_id: int | str, *, waits: bool = False, scope: 
     """One job, or NotFound, also where it is outside of a scope. `waits`: for its shard, where that is down."""
     id_ = checked_job_id(job_id)
     return at_job(databases, id_, lambda connection: find_job(connection, id_, scope), waits=waits)
+
+
+def known_jobs(databases: Databases, ids: Collection[int], scope: JobScope) -> set[int]:
+    """Those of these jobs that are in a scope, as far as shards answer."""
+    asked = sorted(ids)
+    answers = ask_everywhere(databases, lambda connection: jobs_in_scope(connection, asked, scope))
+    return {id_ for each in answers for id_ in each}
 
 
 def children(databases: Databases, job_id: int | str, scope: JobScope | None = None) -> list[int]:

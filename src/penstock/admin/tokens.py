@@ -49,6 +49,10 @@ def check_token(
                 f"a token with the role {role!r} acts on jobs of all tenants and cannot be kept to one; "
                 f"give the role {' or '.join(TENANT_ROLES)}, or leave the tenant out",
             )
+    if checked_flag("hides_args", hides_args) and role == Role.WORK:
+        raise InvalidInput(
+            "hides_args", "whoever runs a job is given its arguments; give another role, or leave hides_args out"
+        )
     at = checked_run_at(expires, "expires") if isinstance(expires, datetime) else None
     seconds = None if expires is None or at is not None else checked_seconds("expires", expires)
     return NewToken(
@@ -57,7 +61,7 @@ def check_token(
         Role(role),
         _checked_queues(queues),
         None if tenant is None else str(tenant),
-        checked_flag("hides_args", hides_args),
+        bool(hides_args),
         storable_text(current_actor().name),
         at,
         seconds,

@@ -66,6 +66,7 @@ from penstock.model import (
     WorkerInfo,
 )
 from penstock.model.checks import checked_concurrency, checked_count, checked_name, checked_seconds
+from penstock.model.overview import Overview
 from penstock.model.wrong_calls import explain_wrong_calls
 from penstock.policy.cron import Schedule
 from penstock.shards.databases import Databases
@@ -367,6 +368,11 @@ class App:
         return admin.queue_names(self.databases)
 
     @question
+    def overview(self) -> Overview:
+        """The whole system at one look, for whoever watches."""
+        return admin.overview(self.databases)
+
+    @question
     def history(self, queue: str | Queue, minutes: int = 60) -> History:
         """A queue's figures minute by minute, of the last so many minutes; they are kept for a day."""
         return admin.history(self.databases, name_of(queue), minutes)
@@ -454,6 +460,14 @@ class App:
     ) -> Explanation:
         """Why a job is not running. `queues` and `tenant` are as those of `job`."""
         return admin.explain(self.databases, job_id, scope=scope_of(queues, tenant))
+
+    @question
+    def known_jobs(
+        self, ids: Collection[int], *, queues: Collection[str] | None = None, tenant: str | None = None
+    ) -> set[int]:
+        """Those of these jobs that are of some queues or a tenant, as far as shards answer: what may be told of."""
+        scope = scope_of(queues, tenant)
+        return set(ids) if scope is None else admin.known_jobs(self.databases, ids, scope)
 
     @question
     def ended_jobs(self, ids: Collection[int]) -> set[int]:

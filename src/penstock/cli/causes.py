@@ -23,7 +23,7 @@ def causes(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show why dead letters failed: how many of which cause; then retry, or purge, with --cause ID."""
+    """Show why jobs became dead letters: how many of which cause."""
     with open_answering_app(url) as app:
         found = app.causes(queue, limit=limit)
         missing = unavailable(app)

@@ -189,7 +189,7 @@ def purge(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel every waiting job of a queue, or clear its dead letters, all or those of a cause."""
+    """Cancel the waiting jobs of a queue, or clear its dead letters."""
     if not (preview or yes or (sys.stdin.isatty() and not as_json)):
         raise typer.BadParameter("purge asks first, and there is nobody to ask: add --yes, or --preview")
     filters = chosen(
@@ -349,7 +349,7 @@ def stop_worker(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a worker to end gently: it ends what runs, takes nothing more, and leaves."""
+    """Ask a worker to end gently: it ends what runs, and leaves."""
     with open_answering_app(url) as app:
         app.stop_worker(worker_id)
     _tell(

@@ -8,22 +8,23 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
+from penstock.cli.completers import complete_loads, complete_queues
 from penstock.cli.shared_options import AppOption, AsJson, Reason, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
-from penstock.cli.times import ago
+from penstock.cli.times import ago, clock_text
 from penstock.model.records import record
 
 __all__ = ["cancel_load", "load", "loads", "pause_load", "resume_load"]
 
-LoadName = Annotated[str, typer.Argument(metavar="NAME", help="The load's name.")]
+LoadName = Annotated[str, typer.Argument(metavar="NAME", help="The load's name.", autocompletion=complete_loads)]
 
 
 def load(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Parquet, CSV with a header, JSON lines or ORC; a folder; a table.")
     ],
-    queue: Annotated[str, typer.Option("--queue", help="The queue the jobs go to.")],
+    queue: Annotated[str, typer.Option("--queue", help="The queue the jobs go to.", autocompletion=complete_queues)],
     task: Annotated[str | None, typer.Option("--task", help="Their task; else a column 'task' names it.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="The column that is their key.")] = None,
     order_by: Annotated[
@@ -115,7 +116,7 @@ def loads(
             f"{each.running:,}",
             f"{each.failed:,}",
             f"{each.rate:,.0f}" if each.rate else "",
-            _left(each.eta_seconds),
+            "" if each.eta_seconds is None else clock_text(each.eta_seconds),
             ago(each.published_at),
         ]
         for each in found
@@ -152,10 +153,3 @@ def _say_done(name: str, what: str, as_json: bool) -> None:
         show_json({"load": name})
     else:
         say(f"load {name!r} {what}")
-
-
-def _left(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
+from penstock.cli.completers import complete_queues
 from penstock.cli.shared_options import (
     AsJson,
     CauseOption,
@@ -48,7 +49,9 @@ FIGURES = [
 
 
 def stats(
-    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="One queue, by partition.")] = None,
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="One queue, by partition.", autocompletion=complete_queues)
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated, NoReturn
+from functools import cache
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -23,9 +24,13 @@ from penstock.cli import (
     schema,
     serve,
     shards,
+    top,
     up,
+    watch,
     work,
 )
+from penstock.cli.completion import complete_and_leave, completion, is_asked_to_complete
+from penstock.cli.examples import add_examples
 from penstock.cli.help_page import Command, Group
 from penstock.cli.process_exit import STUCK_STATUS, leave_at_once, limit_exit
 from penstock.cli.shared_options import AsJson
@@ -49,6 +54,8 @@ program = typer.Typer(
 COMMANDS = {
     "Run": (up.up, work.work, serve.serve, enqueue.enqueue),
     "Look": (
+        top.top,
+        watch.watch,
         look.stats,
         look.jobs,
         look.job,
@@ -77,12 +84,13 @@ def version(as_json: AsJson = False) -> None:
         say(f"penstock {__version__}")
 
 
-for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], version)}).items():
+for panel, functions in (COMMANDS | {"Database": (*COMMANDS["Database"], completion, version)}).items():
     for function in functions:
         program.command(function.__name__.replace("_", "-"), cls=Command, rich_help_panel=panel)(function)
 program.add_typer(tokens, rich_help_panel="Database")
 program.add_typer(shards.shards, rich_help_panel="Database")
 program.add_typer(crons.crons, rich_help_panel="Calendar")
+add_examples(program)
 
 
 @program.callback(invoke_without_command=True)
@@ -98,7 +106,12 @@ def _no_command(
 
 
 def main() -> NoReturn:
-    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 75 stuck, 130 interrupted."""
+    """Run the command that was asked for, and exit: 0 done, 1 refused, 2 wrong use, 75 stuck, 124, 130.
+
+    124 is a watch that took too long, 130 what was interrupted.
+    """
+    if is_asked_to_complete():
+        complete_and_leave(program)
     for stream in (sys.stdout, sys.stderr):
         # What a terminal cannot write is shown as its escape.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
@@ -116,10 +129,16 @@ def run() -> NoReturn:
         raise
 
 
+@cache
+def _command() -> Any:
+    """All commands, read from their functions once: a program may run several."""
+    return typer.main.get_command(program)
+
+
 def _exit_code() -> int:
     try:
         with acting_as(Actor(current_actor().name, "cli")):
-            code = program(prog_name="penstock", standalone_mode=False)
+            code = _command()(prog_name="penstock", standalone_mode=False)
         sys.stdout.flush()
     except WorkerStuck as error:
         said, _, stack = str(error).partition("\n")

@@ -51,7 +51,7 @@ def serve(
     log_json: LogJson = False,
     as_json: AsJson = False,
 ) -> None:
-    """Serve the HTTP API, for programs in any language, and the dashboard, for people."""
+    """Serve the HTTP API for programs, and the dashboard for people."""
     checked_count("workers", workers, most=MOST_PROCESSES)
     if target is not None and url is not None:
         raise typer.BadParameter("the app that MODULE:APP names has its own database; leave --url out")

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.completers import complete_loads, complete_queues, complete_states
+
 __all__ = [
     "AppOption",
     "AsJson",
@@ -19,6 +21,7 @@ __all__ = [
     "LogLevel",
     "PartitionOption",
     "Preview",
+    "QueueFilter",
     "QueueName",
     "QueueOption",
     "Reason",
@@ -56,15 +59,26 @@ LogLevel = Annotated[
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Write each record of the log as a line of JSON.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_queues)]
 
-QueueOption = Annotated[str | None, typer.Option("--queue", help="Only jobs of this queue.")]
+QueueFilter = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="QUEUE", help="Only this queue; may be repeated.", autocompletion=complete_queues),
+]
+QueueOption = Annotated[
+    str | None, typer.Option("--queue", help="Only jobs of this queue.", autocompletion=complete_queues)
+]
 StateOption = Annotated[
-    str | None, typer.Option("--state", help="Only jobs in this state: ready, running, scheduled, failed, ...")
+    str | None,
+    typer.Option(
+        "--state",
+        help="Only jobs in this state: ready, running, scheduled, failed, ...",
+        autocompletion=complete_states,
+    ),
 ]
 TaskOption = Annotated[str | None, typer.Option("--task", help="Only jobs of this task.")]
 Key = Annotated[str | None, typer.Option("--key", help="Only jobs with this key.")]
-Load = Annotated[str | None, typer.Option("--load", help="Only jobs of this load.")]
+Load = Annotated[str | None, typer.Option("--load", help="Only jobs of this load.", autocompletion=complete_loads)]
 Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag.")]
 PartitionOption = Annotated[
     str | None, typer.Option("--partition", help="Only jobs of this partition: its name, or with --queue its number.")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from penstock.clock import system
 from penstock.errors import InvalidInput
 
-__all__ = ["ago", "instant", "parse_past", "parse_wait", "parse_when"]
+__all__ = ["ago", "clock_text", "instant", "length", "parse_past", "parse_wait", "parse_when"]
 
 _WAIT = re.compile(r"^(\d{1,12}(?:\.\d{1,6})?)\s*(s|m|h|d|)$")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -72,12 +72,19 @@ def ago(at: datetime | None) -> str:
     if at is None:
         return ""
     seconds = (system.now() - at).total_seconds()
-    length = _length(abs(seconds))
-    return f"in {length}" if seconds < 0 else f"{length} ago"
+    since = length(abs(seconds))
+    return f"in {since}" if seconds < 0 else f"{since} ago"
 
 
-def _length(seconds: float) -> str:
+def length(seconds: float) -> str:
+    """A length of time, roughly."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def clock_text(seconds: float) -> str:
+    """A length of time to the second: 1:07, or 2:00:05."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

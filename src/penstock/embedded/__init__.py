@@ -13,6 +13,6 @@ server, which stops when the last of them is gone, however it went.
 """
 
 from penstock.embedded.nearest import NAME, find_nearest
-from penstock.embedded.server import Server, start
+from penstock.embedded.server import Server, is_running, start
 
-__all__ = ["NAME", "Server", "find_nearest", "start"]
+__all__ = ["NAME", "Server", "find_nearest", "is_running", "start"]

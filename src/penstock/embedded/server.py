@@ -86,6 +86,12 @@ def start(
     return Server(home, hold)
 
 
+def is_running(folder: Path) -> bool:
+    """Whether the server of this folder runs and is ready, for whoever would not launch one to ask it something."""
+    home = find_home(folder)
+    return _is_supervised(home) and _is_marked_ready(home)
+
+
 class _Wait:
     """How long a client waits for a server that it has not launched itself."""
 

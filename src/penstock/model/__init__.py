@@ -9,6 +9,7 @@ attention, search_hit           what needs a person's attention; what a search f
 records                         what is read back, as JSON carries it
 token                           who may use the HTTP API
 queue, rules, option, rate      what an app declares of a queue; its rules, and what is known of each option; rates
+overview                        all queues at one look, for whoever looks again and again
 stats, worker                   figures of queues; a worker as others see it
 blocked_key, hot_key            a key that waits; one that many jobs wait for
 cron, load, resize, shard, drain   these, as they are read back

@@ -107,6 +107,12 @@ class Application:
             return respond_with(problem, extra)
         except ClientGone:
             return None
+        except asyncio.CancelledError:
+            if not self.services.stopping.is_set():
+                raise
+            # It has waited for as long as it may, and ends.
+            told = "the server has stopped, and what became of this call is not known; send it again"
+            return respond_with(problem_of(ProblemError("stopping", told)), HEADERS)
         except Exception:
             # What it says may hold what nobody else should see: it stands in the log alone.
             log.exception("%s %s failed", scope["method"], scope["path"])
@@ -114,7 +120,7 @@ class Application:
 
     async def _respond(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
         parts = path_parts(scope) or (b"",)
-        if parts in PROBES and scope["method"] == "GET":
+        if parts in PROBES and scope["method"] in ("GET", "HEAD"):
             return await self.services.admitting.run(lambda: self._outside.health(parts))
         if parts[:2] != PREFIX and parts != METRICS:
             if self._dashboard.has(scope["method"], parts) or "text/html" in headers.get("accept", ""):

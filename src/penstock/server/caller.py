@@ -58,6 +58,10 @@ def check_may(caller: Caller, operation: Operation, named: Mapping[str, str]) ->
         raise ProblemError(
             "forbidden", f"a token with role {operation.may} may do this, and this one has role {caller.role}"
         )
+    if operation.may is Role.WORK and caller.hides_args:
+        raise ProblemError(
+            "forbidden", "a token that hides arguments may not: whoever runs a job is given its arguments"
+        )
     if caller.tenant is not None and not operation.is_narrowed:
         raise ProblemError("forbidden", "a tenant's token may not do this: it would tell of other tenants")
     if caller.queues is None:

@@ -13,7 +13,7 @@ from penstock.model.job import JobDetail
 from penstock.model.job_state import FINAL
 from penstock.server.call import Call
 from penstock.server.job_filters import JobsQuery, query_filters
-from penstock.server.narrowing import explanation_for, filters_for, hide_arguments, job_for
+from penstock.server.narrowing import explanation_for, filters_for, job_for, jobs_for
 from penstock.server.operation import Operations
 
 __all__ = ["jobs"]
@@ -37,10 +37,8 @@ def list_jobs(call: Call, query: JobsQuery) -> JobPage:
     """
     filters = filters_for(call.caller, query_filters(query))
     page = call.app.job_page(limit=query.limit, before=query.before, **filters)
-    if not call.caller.hides_args:
-        return page
-    hidden = [hide_arguments(job) for job in page.jobs]
-    return JobPage(jobs=hidden, next=page.next, searched_to=page.searched_to, unavailable=page.unavailable)
+    shown = jobs_for(call, page.jobs)
+    return JobPage(jobs=shown, next=page.next, searched_to=page.searched_to, unavailable=page.unavailable)
 
 
 @jobs.add("GET", "/jobs/{job_id}", may="read", is_narrowed=True)
@@ -64,7 +62,7 @@ async def read_job(call: Call, job_id: str, query: WaitQuery) -> JobDetail:
 def explain_job(call: Call, job_id: str) -> Explanation:
     """Why a job is not running. A tenant's token is told nothing of other jobs."""
     caller = call.caller
-    return explanation_for(caller, call.app.explain(job_id, queues=caller.queues, tenant=caller.tenant))
+    return explanation_for(call, call.app.explain(job_id, queues=caller.queues, tenant=caller.tenant))
 
 
 def _with_children(call: Call, job: Job) -> JobDetail:

@@ -5,6 +5,7 @@ A job outside of that is as one that does not exist, and is not told from one by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -16,14 +17,32 @@ from penstock.server.call import Call
 from penstock.server.caller import Caller
 from penstock.server.problem import ProblemError
 
-__all__ = ["check_sees", "explanation_for", "filters_for", "hide_arguments", "job_for", "queue_for", "refuse_tenant"]
+__all__ = ["check_sees", "explanation_for", "filters_for", "job_for", "jobs_for", "queue_for", "refuse_tenant"]
+
+# As the function why_cancelled tells of it.
+_PARENT = re.compile(r"(?:^|(?<=: ))parent ([0-9]+)\b")
 
 
 def job_for(call: Call, job_id: int | str) -> Job:
     """A job as whoever calls may see it, or NotFound."""
     caller = call.caller
-    job = call.app.job(job_id, queues=caller.queues, tenant=caller.tenant)
-    return hide_arguments(job) if caller.hides_args else job
+    (job,) = jobs_for(call, [call.app.job(job_id, queues=caller.queues, tenant=caller.tenant)])
+    return job
+
+
+def jobs_for(call: Call, jobs: list[Job]) -> list[Job]:
+    """Jobs that whoever calls may see, as he may see them: without the parents that he may not, or arguments."""
+    caller = call.caller
+    if unknown := _unknown(call, {parent for job in jobs for parent in job.after}):
+        jobs = [
+            replace(
+                job,
+                after=[parent for parent in job.after if parent not in unknown],
+                error=None if job.error is None else _without_parents(job.error, unknown),
+            )
+            for job in jobs
+        ]
+    return [_hide_arguments(job) for job in jobs] if caller.hides_args else jobs
 
 
 def check_sees(call: Call, job_id: str) -> None:
@@ -60,7 +79,7 @@ def refuse_tenant(caller: Caller) -> None:
         raise ProblemError("forbidden", "a tenant's token may not do this: it would tell of other tenants")
 
 
-def hide_arguments(job: Job) -> Job:
+def _hide_arguments(job: Job) -> Job:
     """A job without what only those see who may see arguments."""
     nothing = cast("Any", None)
     return replace(
@@ -73,13 +92,46 @@ def hide_arguments(job: Job) -> Job:
     )
 
 
-def explanation_for(caller: Caller, found: Explanation) -> Explanation:
+def explanation_for(call: Call, found: Explanation) -> Explanation:
     """Why a job does not run, as far as whoever calls may know."""
+    caller = call.caller
     if caller.tenant is not None:
         found = _without_others(found)
+    named = {*found.detail.get("parents", ()), *found.detail.get("dead", ())}
+    error = found.detail.get("error") or ""
+    if unknown := _unknown(call, named | {int(id_) for id_ in _PARENT.findall(error)}):
+        found = _without_unknown(found, unknown)
     if caller.hides_args and found.detail.get("error") is not None:
         found = replace(found, reason=f"finished: {found.state}", detail={**found.detail, "error": None})
     return found
+
+
+def _unknown(call: Call, ids: set[int]) -> set[int]:
+    """Those of these jobs that whoever calls may not know of."""
+    caller = call.caller
+    if not ids or not caller.is_narrow:
+        return set()
+    return ids - call.app.known_jobs(ids, queues=caller.queues, tenant=caller.tenant)
+
+
+def _without_parents(text: str, unknown: set[int]) -> str:
+    """Why a job was cancelled, without which parent of it was the reason."""
+    return _PARENT.sub(lambda found: "a parent" if int(found[1]) in unknown else found[0], text)
+
+
+def _without_unknown(found: Explanation, unknown: set[int]) -> Explanation:
+    """Nothing of parents in other queues but that there are some."""
+    detail = dict(found.detail)
+    for name in ("parents", "dead"):
+        if name in detail:
+            detail[name] = [id_ for id_ in detail[name] if id_ not in unknown]
+    if detail.get("error") is not None:
+        detail["error"] = _without_parents(detail["error"], unknown)
+        return replace(found, reason=_without_parents(found.reason, unknown), detail=detail)
+    is_blocked = found.state is State.BLOCKED
+    return replace(
+        found, reason=f"{'blocked by' if is_blocked else 'cancelled for'} jobs that it comes after", detail=detail
+    )
 
 
 def _without_others(found: Explanation) -> Explanation:

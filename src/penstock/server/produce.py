@@ -31,6 +31,7 @@ __all__ = ["produce"]
 MOST_BYTES = 32 * 1024 * 1024
 # Fewer are looked at one by one.
 FEWEST_ALIKE = 10
+CALL_KEY = "Idempotency-Key"
 produce = Operations()
 
 
@@ -100,7 +101,7 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
     """
     requests = _read(body, call.headers.get("content-type", JSON))
     _check_tenants(requests, call.caller.tenant)
-    call_key = call.headers.get("idempotency-key")
+    call_key = _call_key(call)
     rows = _alike(call, queue, requests) if call_key is None else None
     if rows is not None:
         return Enqueued(ids=list(map(str, call.app.sender.send_rows(rows))))
@@ -116,6 +117,16 @@ def enqueue_jobs(call: Call, queue: str, body: bytes) -> Enqueued:
             raise InvalidInput(f"jobs[{index}].{error.field}", error.problem) from error
     ids = call.app.enqueue_many(jobs) if jobs else []
     return Enqueued(ids=[str(id_) for id_ in ids])
+
+
+def _call_key(call: Call) -> str | None:
+    """What makes the call one that may be repeated. An empty one would make all calls the same that have none."""
+    given = call.headers.getlist(CALL_KEY)
+    if len(given) > 1:
+        raise InvalidInput(CALL_KEY, "it is given twice; give it once")
+    if given and not given[0].strip():
+        raise InvalidInput(CALL_KEY, "it is empty; give each call its own, or leave the header out")
+    return given[0] if given else None
 
 
 def _read(body: bytes, content_type: str) -> Sequence[JobRequest]:
@@ -173,13 +184,13 @@ def _key(definition: TaskDefinition, request: JobRequest) -> bytes | None:
 
 
 def _check_parents(call: Call, after: Sequence[str | int | Earlier], known: set[int]) -> None:
-    """To a tenant's token a job of another tenant is unknown, also as one to wait for. `known` are some of its own."""
-    tenant = call.caller.tenant
-    for parent in after if tenant is not None else ():
+    """To a narrow token a job that it is not for is unknown, also as one to wait for. `known` are some of its own."""
+    caller = call.caller
+    for parent in after if caller.is_narrow else ():
         if isinstance(parent, Earlier) or (id_ := checked_job_id(parent, "after")) in known:
             continue
         try:
-            known.add(call.app.job(id_, tenant=tenant).id)
+            known.add(call.app.job(id_, queues=caller.queues, tenant=caller.tenant).id)
         except NotFound:
             raise unknown_parent(id_) from None
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from penstock.model import Role, Token
 from penstock.server.call import Call
 from penstock.server.operation import Operations
+from penstock.server.problem import ProblemError
 from penstock.server.values import Instant
 
 __all__ = ["tokens"]
@@ -58,6 +59,8 @@ def create_token(call: Call, body: TokenRequest) -> NewToken:
 
     Until the first is made, none is needed from the server's own machine; from then on each call needs one.
     """
+    if call.caller.hides_args and not body.hides_args:
+        raise ProblemError("forbidden", "a token that hides arguments makes such tokens only: give hides_args")
     secret = call.app.create_token(
         body.name,
         role=body.role.value,

@@ -28,7 +28,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.inspect.health import why_set_aside
 from penstock.storage.inspect.selection import Selection, looks
 
-__all__ = ["MOST_LOOKS", "Listed", "find_job", "list_jobs", "read_jobs"]
+__all__ = ["MOST_LOOKS", "Listed", "find_job", "jobs_in_scope", "list_jobs", "read_jobs"]
 
 # How often a listing looks, after the first small look, before it gives what it has: at 50,000 jobs; and for how long,
 # where these looks take longer than they should.
@@ -48,7 +48,7 @@ def find_job(connection: Connection, job_id: int, scope: JobScope | None = None)
     """The job of that id, or NotFound. Whether it is in a scope is asked for first, and answered by yes or no: one that
     is not takes what one takes that is not there.
     """
-    if scope is not None and not _is_in_scope(connection, job_id, scope):
+    if scope is not None and not jobs_in_scope(connection, [job_id], scope):
         raise _not_stored(job_id)
     found = read_jobs(connection, [job_id])
     if not found and scope is None and (aside := why_set_aside(connection, job_id)) is not None:
@@ -65,11 +65,11 @@ def _not_stored(job_id: int) -> NotFound:
     return NotFound(f"job {job_id} is not stored: it never was, or its history has been pruned or archived")
 
 
-def _is_in_scope(connection: Connection, job_id: int, scope: JobScope) -> bool:
+def jobs_in_scope(connection: Connection, ids: Sequence[int], scope: JobScope) -> set[int]:
+    """Those of these jobs that are stored here, and in the scope."""
     queues = None if scope.queues is None else sorted(scope.queues)
-    asked = {"id": job_id, "queues": queues, "tenant": scope.tenant}
-    row = connection.execute(query("is_job_in_scope"), asked, prepare=False).fetchone()
-    return bool(row and row[0])
+    asked = {"ids": array_text(ids), "queues": queues, "tenant": scope.tenant}
+    return {id_ for (id_,) in connection.execute(query("jobs_in_scope"), asked, prepare=False)}
 
 
 def read_jobs(connection: Connection, ids: Sequence[int]) -> list[Job]:

@@ -1,12 +1,12 @@
--- name: is_job_in_scope
--- Whether there is a job of that id, of one of these queues (null: any) and of a tenant (null: any). Locks: none. Index:
+-- name: jobs_in_scope
+-- Those of these jobs that are here, of one of these queues (null: any) and of a tenant (null: any). Locks: none. Index:
 -- the primary keys.
-select exists (
-    select from @schema@.job_stored as j
-      join @schema@.partition as p on p.id = j.partition_id
-      join @schema@.queue as q on q.id = p.queue_id
-     where j.id = %(id)s and (%(queues)s::text[] is null or q.name = any (%(queues)s::text[]))
-       and (%(tenant)s::text is null or j.attributes ->> 'tenant' = %(tenant)s))
+select distinct j.id
+  from @schema@.job_stored as j
+  join @schema@.partition as p on p.id = j.partition_id
+  join @schema@.queue as q on q.id = p.queue_id
+ where j.id = any (%(ids)s::bigint[]) and (%(queues)s::text[] is null or q.name = any (%(queues)s::text[]))
+   and (%(tenant)s::text is null or j.attributes ->> 'tenant' = %(tenant)s)
 
 -- name: read_jobs_with_state
 -- Jobs by id, each with where it stands. One statement, so one snapshot: a job that moves from table to table while

@@ -1,27 +1,27 @@
 """All pages, each subject in a file.
 
-overview         what needs attention, and every queue in a line
-queue            one queue: its figures, over time and by partition
-queue_partitions   more of them, or one moved to another shard
-queue_keys       its hot, held and halted keys
-queue_rules      its limits, to be changed
-queue_removal    its jobs purged, or all of it deleted, after a count
-enqueue          a job by hand
-new_queue        a queue by hand
-jobs             jobs by any filters, page by page
-chosen_jobs      those filters, and what may be done to all that match
-jobs_change      that is done, after a count
-job              one job
-job_arguments    a dead letter is retried with other arguments
-dead_letters     dead letters by cause
-search           what was typed into the box
-schedules        what is enqueued by the calendar, and what is due when
-workers          who is alive, and what each runs
-loads            bulk writes, and how far they are
-shards           the databases, and draining one
-tokens           who may come in over HTTP
-audit            who did what
-history          the report that Spark made
+overview          what needs attention, and every queue in a line
+queue             one queue: its figures, over time and by partition
+queue_partitions  more of them, or one moved to another shard
+queue_keys        its hot, held and halted keys
+queue_rules       its limits, to be changed
+queue_removal     its jobs purged, or all of it deleted, after a count
+enqueue           a job by hand
+new_queue         a queue by hand
+jobs              jobs by any filters, page by page
+chosen_jobs       those filters, and what may be done to all that match
+jobs_change       that is done, after a count
+job               one job
+job_arguments     a dead letter is retried with other arguments
+dead_letters      dead letters by cause
+search            what was typed into the box
+schedules         what is enqueued by the calendar, and what is due when
+workers           who is alive, and what each runs
+loads             bulk writes, and how far they are
+shards            the databases, and draining one
+tokens            who may come in over HTTP
+audit             who did what
+history           the report that Spark made
 """
 
 from penstock.server.dashboard.entry import Entry

@@ -31,7 +31,7 @@ def show_keys(view: View, queue: str) -> Shown:
             # All of them are counted for the overview.
             "halted_count": max([len(halted.keys), *(each.count for each in told)]),
             "most": MOST_SHOWN,
-            "hot": view.api.get_if_allowed("queues", queue, "hot-keys"),
+            "hot": view.api.get("queues", queue, "hot-keys"),
             "key_fields": _fields,
             "job_filter": _job_filter,
         },

@@ -22,7 +22,7 @@ def show_partitions(view: View, queue: str) -> Shown:
         f"Partitions of {stats.queue}",
         {
             "stats": stats,
-            "resize": view.api.get_if_allowed("queues", queue, "resize"),
+            "resize": view.api.get("queues", queue, "resize"),
             # Where there is one there is nowhere to move to.
             "shards": [] if shards is None or len(shards.shards) < 2 else shards.shards,
             "shown": list(enumerate(stats.partitions))[first : first + MOST_SHOWN],
