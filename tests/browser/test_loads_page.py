@@ -84,7 +84,7 @@ def test_a_load_is_paused_resumed_and_cancelled_with_the_count_before(someone: L
     assert someone.app.loads()[0].state == "running"
     page.get_by_role("link", name="Cancel…").click()
     expect(page.get_by_text("20 jobs that wait will be cancelled")).to_be_visible()
-    assert someone.app.stats("mail").queue_length == ROWS
+    assert someone.app.loads()[0].waiting == ROWS
     page.get_by_label("Why").fill("the wrong customers")
     page.get_by_role("button", name="Cancel the load").click()
     expect(page).to_have_url(f"{someone.url}/loads/spring%2Fletters")

@@ -281,3 +281,51 @@ def test_probes_take_none_and_are_told_nothing_else(app: App) -> None:
         heads = [client.head(f"{root}/health/{each}") for each in ("live", "ready")]
         assert [(head.status_code, head.content) for head in heads] == [(200, b"")] * 2
         assert client.get(f"{root}/health/other").status_code == 404
+
+
+def test_a_proxy_that_was_named_signs_people_in(app: App, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("<h1>the past</h1>")
+    words = (
+        "--require-token",
+        "--trusted-proxy",
+        "127.0.0.1",
+        "--proxy-user-header",
+        "X-Who",
+        "--report",
+        "report.html",
+    )
+    with running(tmp_path, database_url, "serve", "--port", "0", *words) as (_, api):
+        url = api.removesuffix("/api/v1")
+        page = httpx.get(f"{url}/history/report", headers={"X-Who": "ada", "Accept": "text/html"})
+        assert (page.status_code, page.text) == (200, "<h1>the past</h1>")
+        assert httpx.get(f"{url}/queues", headers={"X-Forwarded-User": "ada", "Accept": "text/html"}).status_code != 200
+        assert httpx.get(f"{api}/queues", headers={"X-Who": "ada"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--trusted-proxy", "proxy.example.org"), "'proxy.example.org' is no IP address"),
+        (("--trusted-proxy", "10.0.0.0/8"), "is no IP address"),
+        (("--trusted-proxy", "10.0.0.4", "--proxy-role", "produce"), "'produce' is no role for people"),
+        (("--trusted-proxy", "10.0.0.4", "--proxy-role", "king"), "'king' is no role for people"),
+        (("--trusted-proxy", "10.0.0.4", "--proxy-user-header", "X User"), "'X User' is no name of a header"),
+        (("--proxy-role", "admin"), "give the address of the proxy too"),
+        (("--report", "/"), "/ is a folder"),
+        (("--report", "none/report.html"), "there is no folder"),
+    ],
+)
+def test_what_the_dashboard_cannot_be_told_is_refused_in_words(
+    database_url: str, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "penstock", "serve", "--port", "0", *words],
+        cwd=tmp_path,
+        env=os.environ | {"PENSTOCK_URL": database_url, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode in (1, 2)
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
