@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -119,7 +120,7 @@ def test_names_are_only_text_on_any_screen(someone: Looking, width: int, scheme:
 
 
 @pytest.mark.parametrize("narrowed", [{"role": "read"}, {"role": "admin", "queues": ["mail"]}])
-def test_only_an_administrator_of_everything_sees_tokens(someone: Looking, narrowed: dict[str, object]) -> None:
+def test_only_an_administrator_of_everything_sees_tokens(someone: Looking, narrowed: dict[str, Any]) -> None:
     someone.app.create_token("hidden one", role="work")
     page = someone.open("/", someone.sign_in(**narrowed))
     expect(page.get_by_role("navigation").get_by_role("link", name="Tokens")).to_have_count(0)

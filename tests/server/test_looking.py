@@ -214,8 +214,8 @@ def test_a_resize_and_a_drain_are_looked_at_without_an_act(shop: Shop, client: C
     shop.app.work(until_idle=True, queues=["orders"])
     assert client.get("queues/orders/resize")["draining"] == []
     assert client.get("queues/orders/stats")["partitions"][0]["owner_epoch"] > 0
-    assert client.get("shards/1/drain") == {"shard": "1", "state": "active", "rest": []}
-    assert client.refused("GET", "shards/7/drain")["status"] in (404, 422)
+    for number in (1, 7):
+        assert client.refused("GET", f"shards/{number}/drain")["field"] == "shard"
     assert client.refused("GET", "queues/nowhere/resize")["code"] == "not-found"
     assert {entry.act for entry in shop.app.audit() if entry.source == "http"} == set()
 

@@ -57,8 +57,6 @@ def drain_shard(databases: Databases, shard: int | str) -> Drain:
 
 def drain_progress(databases: Databases, shard: int | str) -> Drain:
     """How far the draining of a shard is; nothing is done for it. Of one that is not drained nothing is to go."""
-    if databases.sole is not None and str(shard) == str(databases.sole.shard):
-        return Drain(shard=str(shard), state="active", rest=[])
     entry = find_shard(databases, shard)
     if entry.state != "draining":
         return Drain(shard=str(entry.number), state=entry.state, rest=[])
