@@ -79,6 +79,11 @@ class TokenBook:
         """Whether `find` answers without asking a database, and so without waiting."""
         return self._clock.monotonic() < self._is_fresh_until
 
+    def reread(self) -> None:
+        """Read before the next answer, for somebody changed something; a reading that is under way may not have seen it."""
+        with self._lock:
+            self._is_fresh_until = -inf
+
     def _read_in_time(self) -> None:
         if not self.is_fresh:
             # Who comes while another one reads waits for that: what is older may let in whom it must not.

@@ -59,8 +59,8 @@ class Application:
         trusted_proxy: TrustedProxy | None = None,
         report: ReportFile | None = None,
     ) -> None:
-        self.services = Services(app)
         self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
+        self.services = Services(app, self._guard)
         self._rates = CallRates()
         self._standing = StandingCalls(self._admit)
         self._outside = Outside(app)

@@ -15,6 +15,7 @@ from penstock.app import App
 from penstock.server.body import stream_body
 from penstock.server.caller import Caller
 from penstock.server.feed import Feed
+from penstock.server.guard import Guard
 from penstock.server.job_ends import JobEnds
 from penstock.server.remote.remote_workers import RemoteWorkers
 from penstock.server.threads import ADMITTING, LOADING, LOOKING, PRODUCING, WATCHING, CallThreads
@@ -32,6 +33,7 @@ class Services:
     """What all calls of one server share."""
 
     app: App
+    guard: Guard
     producing: CallThreads = field(default_factory=lambda: CallThreads(PRODUCING, 16))
     # Nobody who comes in waits behind what others look at.
     admitting: CallThreads = field(default_factory=lambda: CallThreads(ADMITTING, 2))

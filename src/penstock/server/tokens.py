@@ -69,6 +69,7 @@ def create_token(call: Call, body: TokenRequest) -> NewToken:
         expires=body.expires,
         hides_args=body.hides_args,
     )
+    call.services.guard.reread()
     return NewToken(name=body.name, role=body.role, token=secret)
 
 
@@ -76,3 +77,4 @@ def create_token(call: Call, body: TokenRequest) -> NewToken:
 def revoke_token(call: Call, name: str) -> None:
     """Let nobody in any more by a token, within a second; one that is revoked stays so."""
     call.app.revoke_token(name)
+    call.services.guard.reread()
