@@ -37,6 +37,7 @@ NEED_ONE = [
     "resize q 2", "grant reader somebody", "doctor", "shards", "shards add postgresql://nowhere/x",
     "shards move q 0 1", "shards drain 1", "crons pause x", "crons resume x", "crons run x", "crons remove x",
     "token create x --role read", "token list", "token revoke x", "audit", "causes",
+    "stop-worker 1",
 ]  # fmt: skip
 NEED_NONE = ["sql", "completion bash", "version"]
 CREATE = ["up", "work", "serve", "enqueue", "migrate"]
