@@ -80,7 +80,7 @@ class TokenBook:
         return self._clock.monotonic() < self._is_fresh_until
 
     def reread(self) -> None:
-        """Read before the next answer, for somebody changed something; a reading that is under way may not have seen it."""
+        """Read before the next answer: somebody changed something that a reading under way may not have seen."""
         with self._lock:
             self._is_fresh_until = -inf
 
