@@ -1,15 +1,15 @@
-"""What the dashboard's pages cost with much behind them: 5,000,000 jobs that wait in 100 queues, 10,000 halted keys,
-100,000 dead letters of 50 causes; against the same pages of a system in which next to nothing is, request by request in
-turns. And what 50 open pages cost the database, while nobody does anything.
+"""What the dashboard's pages cost with much behind them: 5,000,000 jobs that wait in 100 queues, a load of 100,000,
+10,000 halted keys, 100,000 dead letters of 50 causes, 100 schedules; against the same pages of a system in which next
+to nothing is, request by request in turns. And what 50 open pages cost the database, while nobody does anything.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -24,6 +24,24 @@ QUEUES = 100
 CAUSES = 50
 KINDS = ("empty", "full")
 OPEN_PAGES = 50
+LOAD = "november"
+# Forms and what is searched for stay as they were opened.
+NOT_LIVE = {
+    "a queue over a day",
+    "rules of a queue",
+    "other arguments",
+    "retry of a cause, counted",
+    "retry of a queue, counted",
+    "purge of dead letters, counted",
+    "purge of a long queue, counted",
+    "deletion of a long queue",
+    "a form to enqueue",
+    "a form for a queue",
+    "a schedule",
+    "tokens",
+    "the history",
+    "a search",
+}
 WORDS = ("amber", "basalt", "cedar", "delta", "ember", "fjord", "grove")
 
 
@@ -31,6 +49,9 @@ def measure(run: Run) -> None:
     with ExitStack() as opened:
         apps = {kind: opened.enter_context(_filled(run, kind)) for kind in KINDS}
         servers = {kind: opened.enter_context(serving(app.url)) for kind, app in apps.items()}
+        for kind, app in apps.items():
+            _load(servers[kind], run.size(100_000, 2_000) if kind == "full" else 1)
+            opened.enter_context(_worker(app))
         pages = {kind: _pages(app) for kind, app in apps.items()}
         taken: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in pages["full"]}
         for _ in run.repeats():
@@ -40,7 +61,8 @@ def measure(run: Run) -> None:
         for name, by_kind in taken.items():
             bar = max(3.0, 50.0 / min(by_kind["empty"]))
             run.compare(f"p95 of {name}", "ms", by_kind["full"], "empty", by_kind["empty"], at_most=bar)
-        _measure_open_pages(run, servers["full"], pages["full"])
+        live = [path for name, path in pages["full"].items() if name not in NOT_LIVE]
+        _measure_open_pages(run, servers["full"], live)
 
 
 def _pages(app: App) -> dict[str, str]:
@@ -48,6 +70,8 @@ def _pages(app: App) -> dict[str, str]:
     (dead,) = app.jobs(queue="halting", state="failed", limit=1)
     (waiting,) = app.jobs(queue="queue-00", state="ready", limit=1)
     (cause, *_) = app.causes(queue="failing")
+    (worker, *_) = app.workers()
+    group = f"queue=failing&state=failed&cause={cause.id}"
     return {
         "the overview": "/",
         "a queue": "/queues/queue-00",
@@ -60,15 +84,28 @@ def _pages(app: App) -> dict[str, str]:
         "all jobs": "/jobs",
         "dead letters of a queue": "/jobs?queue=failing&state=failed",
         "jobs of a key": f"/jobs?queue=halting&key={quote(str(dead.key))}",
-        "jobs of a cause": f"/jobs?queue=failing&state=failed&cause={cause.id}",
+        "jobs of a cause": f"/jobs?{group}",
         "a job that waits": f"/jobs/{waiting.id}",
         "a dead letter": f"/jobs/{dead.id}",
+        "other arguments": f"/jobs/{dead.id}/arguments",
         "dead letters by cause": "/dead-letters",
+        "retry of a cause, counted": f"/jobs/change?act=retry&{group}",
+        "retry of a queue, counted": "/jobs/change?act=retry&queue=failing&state=failed",
+        "purge of dead letters, counted": "/queues/failing/purge?state=failed",
+        "purge of a long queue, counted": "/queues/queue-00/purge?state=ready",
+        "deletion of a long queue": "/queues/queue-00/delete",
+        "a form to enqueue": "/queues/queue-00/enqueue",
+        "a form for a queue": "/new-queue",
         "schedules": "/schedules",
+        "a schedule": "/schedules/nightly-0",
         "workers": "/workers",
+        "a worker": f"/workers/{worker.id}",
         "loads": "/loads",
+        "a load": f"/loads/{LOAD}",
         "shards": "/shards",
+        "tokens": "/tokens",
         "the audit": "/audit",
+        "the history": "/history",
         "a search": "/search?q=customer-7",
     }
 
@@ -88,7 +125,8 @@ def _filled(run: Run, kind: str) -> Iterator[App]:
         halt = halting.task(name="book", key="customer", max_attempts=1)(_book)
         fail = failing.task(name="send", max_attempts=1)(_send)
         app.migrate()
-        app.cron("nightly", "0 3 * * *", tasks[0], args={"order": 1})
+        for number in range(QUEUES if is_full else 1):
+            app.cron(f"nightly-{number}", "0 3 * * *", tasks[number], args={"order": 1})
         for number in range(2):
             halt.enqueue_many([{"customer": f"customer-{n}", "is_bad": number == 0} for n in range(keys)])
         fail.enqueue_many([{"number": n} for n in range(letters)])
@@ -103,6 +141,31 @@ def _filled(run: Run, kind: str) -> Iterator[App]:
         with connect(url) as connection:
             connection.execute("vacuum analyze")
         yield app
+
+
+def _load(server: str, rows: int) -> None:
+    """A load whose jobs all wait."""
+    body = b"".join(b'{"order": %d}\n' % number for number in range(rows))
+    connection = HTTPConnection(urlsplit(server).netloc)
+    headers = {"Content-Type": "application/x-ndjson"}
+    connection.request("PUT", f"/api/v1/queues/queue-99/loads/{LOAD}?task=ship", body, headers)
+    answer = connection.getresponse()
+    assert answer.status == 201, answer.read()
+    connection.close()
+
+
+@contextmanager
+def _worker(app: App) -> Iterator[None]:
+    """A worker of this program, which finds nothing to do."""
+    working = threading.Thread(target=app.work, kwargs={"queues": ["halting"], "concurrency": 4})
+    working.start()
+    while not app.workers():
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        app.stop()
+        working.join()
 
 
 def _ship(order: int) -> None: ...
@@ -137,10 +200,9 @@ def _interleaved(servers: dict[str, str], paths: dict[str, str], run: Run) -> di
     return {kind: sorted(each)[int(0.95 * (len(each) - 1))] for kind, each in times.items()}
 
 
-def _measure_open_pages(run: Run, server: str, pages: dict[str, str]) -> None:
+def _measure_open_pages(run: Run, server: str, live: Sequence[str]) -> None:
     """The database's CPU, of a core, while nothing happens: without open pages, and with."""
     seconds = run.size(60, 10)
-    live = [path for path in pages.values() if not path.startswith("/search")]
     for name, paths in (
         (f"{OPEN_PAGES} open overviews", ["/"] * OPEN_PAGES),
         (f"{OPEN_PAGES} open pages of {len(live)} kinds", [live[n % len(live)] for n in range(OPEN_PAGES)]),
@@ -169,7 +231,7 @@ def _open(server: str, paths: list[str]) -> Iterator[Any]:
         try:
             while chunk := answer.read1(65_536):
                 counts[number] += len(chunk)
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, HTTPException):
             return  # It was closed from here.
 
     threads = [threading.Thread(target=read, args=(number,), daemon=True) for number in range(len(paths))]
