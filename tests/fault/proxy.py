@@ -71,6 +71,11 @@ class Proxy:
         with self._lock:
             self._cuts.append((cut, is_meant))
 
+    @property
+    def has_cuts(self) -> bool:
+        """Whether there is a cut that nobody has met yet."""
+        return bool(self._cuts)
+
     def cut_now(self, is_meant: Callable[[bytes], bool]) -> None:
         """Cut every client off that has said what is meant, whatever it waits for."""
         for client, said in list(self._said.items()):

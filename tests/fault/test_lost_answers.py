@@ -89,16 +89,23 @@ def test_g1_g5_calls_that_were_written_together_all_find_out_when_their_answer_i
     def call_of_task() -> int:
         return asyncio.run(plain.aenqueue(label=str(next(numbers))))
 
-    for _ in range(3 + times(2, 8)):
+    many = 3 + times(2, 8)
+    for _ in range(4 * many):
+        before = proxy.cut_count
         with Meeting(distant) as meeting:
             calls = [meeting.call(plain.enqueue, label=str(next(numbers))) for _ in range(3)]
             calls += [meeting.call(spread.enqueue, customer=f"c{n}", label=str(next(numbers))) for n in range(5)]
             calls += [meeting.call(call_of_task) for _ in range(2)]
-            cuts = proxy.cut_count
-            proxy.cut_next(cut, is_merged_in)
+            if not proxy.has_cuts:
+                proxy.cut_next(cut, is_merged_in)
         told += [call.result() for call in calls]
-        assert proxy.cut_count == cuts + 1
-        brought("answer lost after COMMIT")
+        if proxy.cut_count > before:
+            brought("answer lost after COMMIT")
+        if proxy.cut_count == many:
+            break
+        # Otherwise the session that these were given had been cut, by an answer that won its race: nothing was sent on
+        # it, and each was written by itself.
+    assert proxy.cut_count == many
     assert Counter(stage.snapshot().labels.values()).most_common(1)[0][1] == 1
     assert sorted(stage.snapshot().labels) == sorted(told)
 
