@@ -5,25 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.cookies import Morsel, SimpleCookie
-from typing import Any
 
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from tests.server.browsing import browsing, cookie, csrf_in, sign_in
 from tests.system.facts import eventually
 
 from penstock import App, Role
 from penstock.clock import system
-from penstock.server import Application, TrustedProxy, asgi
-from penstock.server.beside import serving_beside
+from penstock.server import TrustedProxy, asgi
 from penstock.server.dashboard.pages import PAGES
 from penstock.server.dashboard.session import SIGNED_IN_SECONDS
-from penstock.server.serving import bind
-
-CSRF = re.compile(r'(?:name="csrf" value|data-csrf)="([^"]*)"')
 
 
 @pytest.fixture
@@ -34,36 +28,10 @@ def app(database_url: str) -> Iterator[App]:
         yield app
 
 
-@contextmanager
-def browsing(app: App, **options: Any) -> Iterator[httpx.Client]:
-    """A browser of few words: it keeps cookies, follows no redirect, and says where its forms come from."""
-    application = Application(app, **{"is_local": False, **options})
-    with serving_beside(application, bind("127.0.0.1", 0)) as url:
-        headers = {"Origin": url, "Sec-Fetch-Site": "same-origin", "Accept": "text/html"}
-        with httpx.Client(base_url=url, timeout=60, trust_env=False, headers=headers) as client:
-            yield client
-
-
 @pytest.fixture
 def client(app: App) -> Iterator[httpx.Client]:
     with browsing(app) as client:
         yield client
-
-
-def csrf_in(page: httpx.Response) -> str:
-    found = CSRF.search(page.text)
-    assert found is not None
-    return found[1]
-
-
-def sign_in(client: httpx.Client, token: str, following: str = "/", **headers: str) -> httpx.Response:
-    form = {"csrf": csrf_in(client.get("/sign-in")), "token": token, "next": following}
-    return client.post("/sign-in", data=form, headers=headers)
-
-
-def cookie(response: httpx.Response, name: str) -> Morsel[str]:
-    (found,) = [header for header in response.headers.get_list("set-cookie") if header.startswith(f"{name}=")]
-    return SimpleCookie(found)[name]
 
 
 def test_a_token_signs_in_and_what_was_asked_for_is_shown(app: App, client: httpx.Client) -> None:
@@ -192,6 +160,33 @@ def test_nobody_is_signed_in_or_out_by_another_page(app: App, client: httpx.Clie
     assert client.get("/").headers["location"].startswith("/sign-in")
 
 
+@pytest.mark.parametrize(
+    "others",
+    ['prefs={"theme": "dark"}', "a b=c", "flag", "x=\u00e9", "[a]=1", "path=/", 'x="', "=", "a@b=1", "expires=never"],
+)
+def test_cookies_of_other_programs_on_the_host_sign_nobody_out(app: App, client: httpx.Client, others: str) -> None:
+    token = app.create_token("root", role="admin")
+    said = {b"Cookie": others.encode("latin-1")}
+    word = cookie(client.get("/sign-in", headers=said), "penstock_csrf").value
+    client.cookies.clear()
+    said = {b"Cookie": f"{others}; penstock_csrf={word}".encode("latin-1")}
+    signed = client.post("/sign-in", data={"csrf": word, "token": token}, headers=said)
+    kept = cookie(signed, "penstock_token").value
+    client.cookies.clear()
+    said = {b"Cookie": f"{others}; penstock_csrf={word}; penstock_token={kept}; {others}".encode("latin-1")}
+    assert client.get("/", headers=said).status_code == 200
+    assert client.post("/queues/mail/pause", data={"csrf": word}, headers=said).status_code == 303
+    assert app.stats("mail").paused
+
+
+def test_of_two_cookies_of_a_name_that_of_the_longer_path_counts(app: App, client: httpx.Client) -> None:
+    # Another dashboard is at the root of the same host, and this one below a path: browsers send this one's first.
+    until = int(system.now().timestamp()) + 60
+    own, other = f"{until}.{app.create_token('ada', role='read')}", f"{until}.penstock_of_another_system"
+    said = {"Cookie": f"penstock_token={own}; penstock_token={other}"}
+    assert client.get("/", headers=said).status_code == 200
+
+
 def test_every_page_says_what_may_run_in_it_and_stands_in_no_frame(app: App, client: httpx.Client) -> None:
     def check(answer: httpx.Response) -> None:
         policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
@@ -230,6 +225,22 @@ def test_a_token_that_reads_is_given_no_act(app: App, client: httpx.Client) -> N
     word = csrf_in(client.get("/"))
     answer = client.post("/example", data={"csrf": word})
     assert (answer.status_code, app.queues(["example"])) == (403, [])
+
+
+def test_a_token_that_reads_is_shown_no_form_of_an_act(app: App, client: httpx.Client) -> None:
+    app.set_cron("nightly", "@daily", "mail", "send")
+    job = str(app.queue("mail").task(name="send")(print).enqueue())
+    named = {"queue": "mail", "cron": "nightly", "job_id": job, "shard": "1", "token": "ada"}
+    sign_in(client, app.create_token("ada", role="read"))
+    paths = [entry.path.format_map(named | {"worker": "1", "load": "x"}) for entry in PAGES if entry.method == "GET"]
+    acts = ("cancel", "retry", "discard")
+    asked = [
+        "/schedules?new=1",
+        *(f"/jobs/change?act={act}&{by}" for act in acts for by in (f"id={job}", "queue=mail")),
+    ]
+    for path in [*paths, *asked]:
+        forms = re.findall(r'<form[^>]*method="post"[^>]*action="([^"]*)"', client.get(path).text)
+        assert set(forms) <= {"/sign-out"}, path
 
 
 def test_mounted_below_a_path_all_of_it_stays_there(app: App) -> None:
@@ -305,6 +316,15 @@ def test_whom_a_proxy_signs_in_cannot_use_the_api_by_that(app: App) -> None:
         for method, path in (("GET", "/api/v1/queues"), ("PUT", "/api/v1/queues/q"), ("GET", "/metrics")):
             answer = client.request(method, path, headers=PROXY)
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), path
-    with browsing(app, is_local=True, trusted_proxy=TrustedProxy("127.0.0.1", Role.READ)) as client:
-        # Nor as whoever sits at this machine.
-        assert client.get("/api/v1/queues", headers=PROXY).status_code == 403
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-User", "Remote-User"])
+def test_behind_a_trusted_proxy_nobody_is_whoever_sits_at_this_machine(app: App, header: str) -> None:
+    # The proxy is on this machine, and passes on what its users ask, with the Host that they name.
+    with browsing(app, is_local=True, trusted_proxy=TrustedProxy("127.0.0.1", Role.READ, header)) as client:
+        for headers in ({}, {header: "ada"}):
+            assert client.get("/api/v1/queues", headers=headers).status_code == 401
+            assert client.put("/api/v1/queues/q", headers=headers, json={}).status_code == 401
+            assert client.get("/metrics", headers=headers).status_code == 401
+        assert client.get("/").headers["location"].startswith("/sign-in")
+        assert client.get("/", headers={header: "ada"}).status_code == 200

@@ -45,8 +45,8 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Application:
-    """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one;
-    `machine_token` is taken beside those that were made; `trusted_proxy` signs its users in to the dashboard, which
+    """An ASGI application. `is_local`: it is bound to loopback, and goes without tokens until there is one, unless a
+    `trusted_proxy` signs users in to the dashboard; `machine_token` is taken beside those that were made. The dashboard
     shows the `report` that Spark made.
     """
 
@@ -59,7 +59,8 @@ class Application:
         trusted_proxy: TrustedProxy | None = None,
         report: ReportFile | None = None,
     ) -> None:
-        self._guard = Guard(app, is_local=is_local, machine_token=machine_token)
+        # Whoever comes through a proxy comes from this machine, too, and is whom it says: nobody goes without a token.
+        self._guard = Guard(app, is_local=is_local and trusted_proxy is None, machine_token=machine_token)
         self.services = Services(app, self._guard)
         self._rates = CallRates()
         self._standing = StandingCalls(self._admit)

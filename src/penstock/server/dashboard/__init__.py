@@ -5,6 +5,7 @@ entry         a page, or an act, as it is written down: its path and its functio
 view          what such a function is given: the API, links, the form that was sent
 session       who looks: a token in a cookie, a proxy's user, or whoever sits at this machine
 forms         forms that were sent, and that they come from a page of this server
+arguments     arguments that somebody typed, passed on as they were written
 live          open pages are drawn again every few seconds, each once for all who look at it
 confirmation  a page before something that is not undone
 report_file   the page that Spark made of the history

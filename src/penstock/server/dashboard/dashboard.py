@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -14,14 +14,14 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.acting import Actor, acting_as
 from penstock.clock import system
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.server.body import ClientGone
 from penstock.server.call import Services
 from penstock.server.call_rates import CallRates
 from penstock.server.caller import Caller
 from penstock.server.dashboard.drawn import draw
 from penstock.server.dashboard.entry import Done, Elsewhere, Entry, Framed, Result, Shown
-from penstock.server.dashboard.forms import read_form
+from penstock.server.dashboard.forms import page_before, read_form
 from penstock.server.dashboard.live import LivePages, OpenPage, PageStream
 from penstock.server.dashboard.live import Scope as PageScope
 from penstock.server.dashboard.pages import PAGES
@@ -72,6 +72,7 @@ FRAMED_HEADERS = {
     "X-Frame-Options": "SAMEORIGIN",
 }
 PAGE_THREADS = 4
+MOST_OPTIONS = 1_000
 
 
 class Dashboard:
@@ -239,12 +240,10 @@ class Dashboard:
             here = scope.get("raw_path", b"/").split(b"?")[0].decode("ascii", errors="replace")
             here += f"?{asked}" if asked else ""
             return RedirectResponse(link(root, "sign-in", next=here), 303, HEADERS)
-        referer = headers.get("referer", "")
-        parts = urlsplit(referer)
-        came_from_here = parts.netloc == headers.get("host") and parts.path.startswith(root)
-        if scope["method"] == "POST" and came_from_here and problem.status in (404, 409, 422, 429, 503):
+        before = page_before(headers, root)
+        if scope["method"] == "POST" and before is not None and problem.status in (404, 409, 422, 429, 503):
             # Where the form was: the page says what was wrong, and what stands otherwise by now.
-            back = RedirectResponse(parts.path + (f"?{parts.query}" if parts.query else ""), 303, HEADERS)
+            back = RedirectResponse(before, 303, HEADERS)
             field = f"{problem.field}: " if problem.field else ""
             keep_said(back, f"{field}{problem.detail}", scope, headers, is_bad=True)
             return back
@@ -252,16 +251,16 @@ class Dashboard:
         return HTMLResponse(draw("problem.html", root=root, problem=problem), problem.status, extra)
 
     def _follow(self, scope: Scope, headers: Headers, caller: Caller, query: Given, root: str) -> Response:
-        asked = urlsplit(query.text("page") or "/")
+        path, _, asked = (query.text("page") or "/").partition("?")
+        if self._pages.find("GET", _parts_of(path)).entry is None:
+            raise ProblemError("not-found", "there is no such page")
         sees = PageScope(caller.role, caller.queues, caller.tenant, caller.hides_args)
-        pairs = tuple(parse_qsl(asked.query, keep_blank_values=True))
-        stream = self._live.open(OpenPage(sees, root, asked.path, pairs))
+        stream = self._live.open(OpenPage(sees, root, path, tuple(_read_pairs(asked))))
         return _LiveResponse(stream, self._live, self._standing)
 
     def _draw_again(self, page: OpenPage, reads: Reads) -> str:
         """What stands in an open page by now."""
-        parts = tuple(part.encode() for part in page.path.strip("/").split("/"))
-        sought = self._pages.find("GET", parts)
+        sought = self._pages.find("GET", _parts_of(page.path))
         if sought.entry is None:
             raise ProblemError("not-found", "there is no such page")
         caller = Caller(bearer=None, **page.scope._asdict())
@@ -298,9 +297,19 @@ class _LiveResponse(StreamingResponse):
             self._pages.close(self._stream)
 
 
+def _parts_of(path: str) -> tuple[bytes, ...]:
+    return tuple(part.encode() for part in path.strip("/").split("/"))
+
+
 def _pairs(scope: Scope) -> list[tuple[str, str]]:
-    raw = scope.get("query_string", b"").decode("ascii", errors="replace")
-    return parse_qsl(raw, keep_blank_values=True, max_num_fields=1_000)
+    return _read_pairs(scope.get("query_string", b"").decode("ascii", errors="replace"))
+
+
+def _read_pairs(query: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_OPTIONS)
+    except ValueError:
+        raise InvalidInput("query", f"it has more than {MOST_OPTIONS:,} options; give fewer") from None
 
 
 def _local(following: str | None, root: str) -> str:

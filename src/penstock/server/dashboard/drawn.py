@@ -106,6 +106,13 @@ def _typed(value: str) -> Markup:
     return drawn(html.escape(_HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", value)))
 
 
+def _exact(value: str) -> Markup:
+    """A text to be sent again as it is; ends of lines as references, by which neither a parser nor a stream takes them
+    for its own.
+    """
+    return drawn(html.escape(value).replace("\r", "&#13;").replace("\n", "&#10;"))
+
+
 # Lines and tabs stay; of the others none can stand in JSON but within a string, where its escape is the same.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
@@ -121,6 +128,6 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "pretty_json": _json,
     "typed": _typed,
     # What somebody typed, back in its field as it was.
-    "exact": lambda value: drawn(html.escape(value)),
+    "exact": _exact,
     "lines": lambda value, longest=LONGEST_JSON: drawn(formatting.lines(value, longest)),
 }

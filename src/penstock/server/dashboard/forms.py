@@ -8,7 +8,7 @@ are asked for.
 from __future__ import annotations
 
 from hmac import compare_digest
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
 from starlette.types import Receive
@@ -18,7 +18,7 @@ from penstock.server.body import read_body
 from penstock.server.dashboard.view import Given
 from penstock.server.problem import ProblemError
 
-__all__ = ["CSRF_FIELD", "check_origin", "read_form"]
+__all__ = ["CSRF_FIELD", "check_origin", "page_before", "read_form"]
 
 CSRF_FIELD = "csrf"
 FORM = "application/x-www-form-urlencoded"
@@ -47,8 +47,18 @@ async def read_form(receive: Receive, headers: Headers, csrf: str) -> Given:
 
 def check_origin(headers: Headers) -> None:
     """Refuse what a page of another origin sent. The scheme is left out: a proxy may have ended TLS."""
-    origin = headers.get("origin")
-    if origin is None or urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    host = headers.get("host", "").lower()
+    if not host or headers.get("origin", "").lower().partition("://")[2] != host:
         raise ProblemError("forbidden", "the form comes from another page than one of this server; send it from here")
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
         raise ProblemError("forbidden", "the form comes from another site; send it from here")
+
+
+def page_before(headers: Headers, root: str) -> str | None:
+    """The path and query of the page from which a form was sent, where that is one below `root`."""
+    host, _, path = headers.get("referer", "").partition("://")[2].partition("/")
+    if not host or host.lower() != headers.get("host", "").lower():
+        return None
+    # Of several slashes a browser would make another host.
+    here = "/" + path.lstrip("/\\")
+    return here if f"{here}/".startswith(f"{root}/") else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,6 +32,7 @@ ROUND_SECONDS = 2.0
 MOST_SHARE = 0.1
 # Beyond that many different ones a page stays as it was opened.
 MOST_PAGES = 200
+_LINE_END = re.compile("\r\n|\r|\n")
 
 
 class Scope(NamedTuple):
@@ -88,8 +90,8 @@ class PageStream:
         while True:
             if self._newest is not None:
                 self._sent, self._newest = self._newest, None
-                # Lines as the protocol knows them: a text may hold others.
-                lines = "".join(f"data: {line}\n" for line in self._sent.split("\n"))
+                # Lines as the protocol knows them, for which a carriage return ends one, too: a text may hold others.
+                lines = "".join(f"data: {line}\n" for line in _LINE_END.split(self._sent))
                 yield f"event: page\n{lines}\n".encode()
             if self._is_over:
                 return

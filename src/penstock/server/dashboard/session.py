@@ -12,7 +12,6 @@ import ipaddress
 import re
 import secrets
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -31,6 +30,8 @@ TOKEN_COOKIE = "penstock_token"  # noqa: S105  (a cookie's name)
 CSRF_COOKIE = "penstock_csrf"
 SAID_COOKIE = "penstock_said"
 MOST_SAID = 1_000
+# As base64 it fits into a cookie, of which browsers keep 4096 bytes.
+MOST_SAID_BYTES = 2_900
 SIGNED_IN_SECONDS = 12 * 3_600
 _CSRF = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _USER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
@@ -127,13 +128,14 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def cookies_of(headers: Headers) -> dict[str, str]:
-    """The cookies that a browser sent; none of what cannot be read."""
+    """The cookies that a browser sent. Other programs on the same host set some, too, with whatever in them: each is
+    read by itself. Of two of a name the first counts, which is of the longer path.
+    """
     found: dict[str, str] = {}
     for header in headers.getlist("cookie"):
-        try:
-            found |= {name: each.value for name, each in SimpleCookie(header).items()}
-        except CookieError:
-            continue
+        for pair in header.split(";"):
+            name, _, value = pair.strip().partition("=")
+            found.setdefault(name, value.strip('"'))
     return found
 
 
@@ -150,8 +152,8 @@ def keep_csrf(response: Response, csrf: str, scope: Scope, headers: Headers) -> 
 
 def keep_said(response: Response, said: str, scope: Scope, headers: Headers, *, is_bad: bool = False) -> None:
     """Have the next page say what was done, or why it was not; nothing takes that away."""
-    text = f"{'!' if is_bad else '.'}{said[:MOST_SAID]}"
-    value = base64.urlsafe_b64encode(text.encode(errors="replace")).decode() if said else ""
+    text = f"{'!' if is_bad else '.'}{said[:MOST_SAID]}".encode(errors="replace")[:MOST_SAID_BYTES]
+    value = base64.urlsafe_b64encode(text.decode(errors="ignore").encode()).decode() if said else ""
     _set(response, SAID_COOKIE, value, scope, headers, seconds=60 if said else 0)
 
 

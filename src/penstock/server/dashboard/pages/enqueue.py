@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from penstock.errors import InvalidInput
+from penstock.server.dashboard.arguments import read_arguments
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.view import Given, View
-from penstock.server.values import decode_body
 
 __all__ = ["enqueue"]
 
@@ -54,7 +52,7 @@ def _form(view: View, queue: str, given: Given, error: InvalidInput | None) -> S
 
 
 def _job(form: Given) -> dict[str, Any]:
-    job: dict[str, Any] = {"task": form.required("task"), "args": _arguments(form.text("args") or "{}")}
+    job: dict[str, Any] = {"task": form.required("task"), "args": read_arguments(form.text("args") or "{}")}
     for name in ("key", "tenant"):
         if form.text(name) is not None:
             job[name] = form.text(name)
@@ -63,13 +61,3 @@ def _job(form: Given) -> dict[str, Any]:
     if form.text("delay") is not None:
         job["delay"] = form.decimal("delay")
     return job
-
-
-def _arguments(text: str) -> dict[str, msgspec.Raw]:
-    """As they were typed: a number keeps all of its digits."""
-    try:
-        found: dict[str, msgspec.Raw] = decode_body(text.encode(), dict[str, msgspec.Raw])
-    except InvalidInput as error:
-        problem = "they are one JSON object" if error.problem.startswith("expected") else error.problem
-        raise InvalidInput("args", f'{problem}; write each by its name, as {{"to": "ada@example.org"}}') from None
-    return found

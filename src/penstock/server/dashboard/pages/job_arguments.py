@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from penstock.errors import InvalidInput
+from penstock.server.dashboard.arguments import read_arguments
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.view import View
 
@@ -17,6 +19,7 @@ job_arguments = Pages()
 @job_arguments.show("/jobs/{job_id}/arguments")
 def show_arguments(view: View, job_id: str) -> Shown:
     """The arguments, to be changed."""
+    view.api.check_may("POST", "jobs", job_id, "retry")
     found = view.api.get("jobs", job_id)
     # What Python cannot read is text already.
     text = found.args if isinstance(found.args, str) else json.dumps(found.args, indent=2, ensure_ascii=False)
@@ -40,7 +43,7 @@ def _show(view: View, found: Any, text: str, error: InvalidInput | None) -> Show
     return Shown("job_arguments.html", f"Arguments of job {found.id}", values, 422 if error else 200, is_live=False)
 
 
-def _read(text: str) -> dict[str, Any]:
+def _read(text: str) -> Mapping[str, Any]:
     try:
         args = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -51,7 +54,7 @@ def _read(text: str) -> dict[str, Any]:
         raise InvalidInput("args", f"it is no JSON that can be kept: {error}") from None
     if not isinstance(args, dict):
         raise InvalidInput("args", 'arguments have names; write an object such as {"to": "ada"}')
-    return args
+    return read_arguments(text)
 
 
 def _refuse_constant(name: str) -> None:

@@ -21,6 +21,8 @@ MOST_TICKED = 200
 def show_change(view: View) -> Shown:
     """What would be done, and to how many; nothing is done yet."""
     act, chosen, ids = _read(view.query)
+    for id_ in ids:
+        view.api.check_may("POST", "jobs", id_, act.name)
     each = [(id_, _state_of(view, id_)) for id_ in ids]
     count = sum(state in act.takes for _, state in each) if ids else _preview(view, act, chosen)
     values = {"act": act, "chosen": chosen, "names": FILTERS, "ids": ids, "each": each, "count": count}
@@ -49,6 +51,9 @@ def change(view: View) -> Done:
 def _read(given: Given) -> tuple[Act, dict[str, str], list[str]]:
     act = ACTS.get(given.required("act"))
     ids = list(dict.fromkeys(given.texts("id")))
+    if given.flag("ticked") and not ids:
+        # Never all that match instead.
+        raise InvalidInput("id", "no job was ticked; go back and tick those that are meant")
     if act is None:
         raise InvalidInput("act", f"there is none of that name; give {', '.join(ACTS)}")
     if len(ids) > MOST_TICKED:

@@ -49,6 +49,7 @@ def resume_load(view: View, load: str) -> Done:
 @loads.show("/loads/{load}/cancel")
 def ask_to_cancel(view: View, load: str) -> Shown:
     """What a cancel would end."""
+    view.api.check_may("POST", "loads", load, "cancel")
     found = view.api.get("loads", load)
     sentences = [
         f"{_jobs(found.waiting)} that {'wait' if found.waiting != 1 else 'waits'} will be cancelled and not run, and "

@@ -10,6 +10,7 @@ from zoneinfo import available_timezones
 
 from penstock.drawing.formatting import instant
 from penstock.errors import InvalidInput, NotFound, PenstockError
+from penstock.server.dashboard.arguments import read_arguments
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.view import View
@@ -36,6 +37,7 @@ SPANS = {
 def show_schedules(view: View) -> Shown:
     """The entries in order of name, and how many jobs are due when."""
     if view.query.flag("new"):
+        view.api.check_may("PUT", "crons", "new")
         return _show_form(view, {"queue": view.query.text("queue") or "", "timezone": "UTC", "args": "{}"}, None)
     found = view.api.get("crons", limit=MOST_CRONS, after=view.query.text("after"))
     due = view.api.get_if_allowed("due")
@@ -69,6 +71,7 @@ def change_schedule(view: View, cron: str) -> Shown | Done:
 @schedules.show("/schedules/{cron}")
 def show_schedule(view: View, cron: str) -> Shown:
     """A form with an entry in it."""
+    view.api.check_may("PUT", "crons", cron)
     found = _known(view, cron)
     is_text = found.key is None or isinstance(found.key, str)
     given = {
@@ -108,6 +111,7 @@ def run_schedule(view: View, cron: str) -> Done:
 @schedules.show("/schedules/{cron}/remove")
 def ask_to_remove(view: View, cron: str) -> Shown:
     """What removing it means."""
+    view.api.check_may("DELETE", "crons", cron)
     found = _known(view, cron)
     sentences = [
         f"{found.name} ({found.expression}, {found.timezone}) enqueues {found.task} on {found.queue} no more. "
@@ -162,9 +166,10 @@ def _zones() -> list[str]:
 
 def _read_args(given: str | None) -> Any:
     try:
-        return json.loads(given or "{}")
+        json.loads(given or "{}")
     except (ValueError, RecursionError) as error:
         raise InvalidInput("args", f'they are no JSON: {error}; write an object such as {{"to": "ada"}}') from None
+    return read_arguments(given or "{}")
 
 
 def _known(view: View, name: str) -> Any:

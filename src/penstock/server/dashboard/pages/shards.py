@@ -30,6 +30,7 @@ def show_shards(view: View) -> Shown:
 @shards.show("/shards/{shard}/drain")
 def ask_to_drain(view: View, shard: str) -> Shown:
     """What draining it means."""
+    view.api.check_may("POST", "shards", shard, "drain")
     every = view.api.get("shards").shards
     found: Any = next((each for each in every if each.name == shard), None)
     if found is None:

@@ -32,6 +32,7 @@ def show_worker(view: View, worker: str) -> Shown:
 @workers.show("/workers/{worker}/stop")
 def ask_to_stop(view: View, worker: str) -> Shown:
     """What stopping it means."""
+    view.api.check_may("POST", "workers", worker, "stop")
     found = view.api.get("workers", worker)
     runs = "nothing now" if not found.running else f"{found.running:,} job{'s' if found.running > 1 else ''} now"
     sentences = [
