@@ -240,7 +240,8 @@ class WorkersPage(Page):
     COLUMNS = (
         Column("worker", is_cut=True),
         Column("running", "right"),
-        Column("started"),
+        Column("a minute", "right"),
+        Column("started", is_spared=True),
         Column("heard of"),
         Column("queues", is_cut=True, is_spared=True),
         Column("host", is_cut=True, is_spared=True),
@@ -260,6 +261,7 @@ class WorkersPage(Page):
                 [
                     each.name,
                     f"{each.running:,} of {each.concurrency:,}",
+                    "" if each.ended_last_minute is None else f"{each.ended_last_minute:,}",
                     ago(each.started_at),
                     ago(each.renewed_at),
                     ", ".join(each.queues),

@@ -103,6 +103,8 @@ class Order:
                 self.greeting.request,
                 settled.named,
                 len(settled.lost),
+                settled.ended_jobs,
+                settled.failed_jobs,
                 self.without,
                 self.is_untold,
             )
