@@ -32,6 +32,7 @@ from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.causes import causes
 from penstock.server.crons import crons
+from penstock.server.doctor import doctor
 from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
@@ -106,6 +107,7 @@ SECTIONS: list[tuple[str, str, list[Any]]] = [
             penstock.HotKey,
             penstock.Attention,
             penstock.SearchHit,
+            penstock.Check,
             penstock.Due,
             penstock.DueSpan,
             penstock.RunningJob,
@@ -305,7 +307,7 @@ HTTP_SUBJECTS: list[tuple[str, list[Any]]] = [
     ("Loads", [loads]),
     ("Crons, and what is due", [crons, due]),
     ("Attention and search", [attention, search]),
-    ("Workers, shards, tokens and the audit", [worker_list, shards, tokens, audit]),
+    ("Workers, shards, tokens, the audit and the doctor", [worker_list, shards, tokens, audit, doctor]),
     ("Events", [events]),
 ]
 HTTP_INTRODUCTION = """Below `/api/v1`; [serve it](../how-to/serve-the-api.md) tells how to begin, and who needs a

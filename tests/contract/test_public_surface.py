@@ -14,13 +14,13 @@ from penstock import App, InvalidInput, NotFound, PenstockError, Queue, Task
 from penstock.client import Bound
 
 NAMES = {
-    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Context", "Cron", "Discard", "Drain",
-    "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory", "FailuresOfCause",
-    "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobAct", "JobFailed", "JobFilter", "JobPage",
-    "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable", "PendingJob",
-    "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize", "ResultTimeout",
-    "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats", "Task", "Token",
-    "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
+    "App", "Attention", "AuditEntry", "BatchContext", "BlockedKey", "Cause", "Check", "Context", "Cron", "Discard",
+    "Drain", "DrainRest", "Due", "DueSpan", "Edit", "Event", "Explanation", "Failure", "FailureHistory",
+    "FailuresOfCause", "History", "HotKey", "HotKeys", "InvalidInput", "Job", "JobAct", "JobFailed", "JobFilter",
+    "JobPage", "JsonFormatter", "LeaseLost", "Load", "Minute", "NotFound", "PartitionStats", "PartitionUnavailable",
+    "PendingJob", "PenstockError", "Percentiles", "Queue", "QueueFull", "QueueRules", "RequestTimeout", "Resize",
+    "ResultTimeout", "Retry", "Role", "RunningJob", "SchemaMismatch", "SearchHit", "Shard", "Snooze", "State", "Stats",
+    "Task", "Token", "TraceContext", "UnknownTask", "Worked", "WorkerInfo", "WorkerStuck", "__version__",
 }  # fmt: skip
 
 # Each public name of App with its parameters; "*" begins those that are given by name only, "=" marks a default.
@@ -75,6 +75,7 @@ APP = {
     "aworkers": "* jobs=",
     "worker": "worker_id",
     "aworker": "worker_id",
+    "doctor": "",
     "stop_worker": "worker_id",
     "job": "job_id * queues= tenant=",
     "ajob": "job_id * queues= tenant=",
@@ -88,7 +89,7 @@ APP = {
     "aloads": "limit= * names=",
     "pause_load": "name",
     "resume_load": "name",
-    "cancel_load": "name * reason=",
+    "cancel_load": "name * preview= reason=",
     "aexplain": "job_id * queues= tenant=",
     "hot_keys": "queue limit=",
     "ahot_keys": "queue limit=",

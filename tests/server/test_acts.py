@@ -165,6 +165,23 @@ def test_partitions_move_and_a_shard_is_drained_by_its_number(shard_urls: list[s
         assert not any(url in str(told) or "penstock:" in str(told) for url in shard_urls)
 
 
+def test_the_jobs_of_a_load_are_counted_before_they_are_cancelled(shop: Shop, client: Client) -> None:
+    shop.app.migrate()
+    rows = b"".join(b'{"to": "%d"}\n' % number for number in range(1_500))
+    headers = {"content-type": "application/x-ndjson"}
+    client.request("PUT", "queues/mail/loads/l?task=send", content=rows, headers=headers)
+    shop.app.pause_load("l")
+    assert client.post("loads/l/cancel", {"preview": True}) == {"name": "l", "jobs": 1_500, "preview": True}
+    shop.app.resume_load("l")
+    assert client.post("loads/l/cancel", {"preview": True}) == {"name": "l", "jobs": 1_500, "preview": True}
+    assert (client.get("loads/l")["state"], client.get("loads/l")["waiting"]) == ("running", 1_500)
+    assert [entry.act for entry in shop.app.audit()].count("cancel_load") == 0
+    assert client.post("loads/l/cancel", {"reason": "enough"}) == {"name": "l", "jobs": 1_500, "preview": False}
+    assert client.post("loads/l/cancel", {"preview": True})["jobs"] == 0
+    assert client.refused("POST", "loads/none/cancel", json={"preview": True})["code"] == "not-found"
+    assert client.refused("POST", "loads/l/cancel", json={"preview": "yes"})["field"] == "preview"
+
+
 def test_named_jobs_are_cancelled_and_retried_and_each_is_told(shop: Shop, client: Client) -> None:
     done, dead = shop.send.enqueue(to="bob"), shop.send.enqueue(to="nobody")
     shop.app.work(until_idle=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -201,6 +202,65 @@ def test_the_trace_of_a_request_is_kept_with_its_jobs_where_it_is_sampled(app: A
     assert sent(sampled) == [sampled, sampled]
     assert sent(sampled[:-1] + "0") == [None, None]
     assert sent("nonsense") == [None, None]
+
+
+@pytest.mark.parametrize(("queue", "keys"), [("mail", {}), ("updates", {"key": "k"})])
+def test_a_worker_in_any_language_is_given_the_trace_of_the_request_with_the_job(
+    app: App, client: httpx.Client, queue: str, keys: dict[str, str]
+) -> None:
+    sampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    def sent(headers: dict[str, str]) -> str:
+        answer = client.post(f"queues/{queue}/jobs", json={"task": "a", "tags": ["x"], **keys}, headers=headers)
+        return str(answer.json()["ids"][0])
+
+    def polled(worker: str, number: int, ends: list[dict[str, str]]) -> dict[str, Any]:
+        poll = {"number": number, "ends": ends, "want": 5, "wait": 30}
+        return dict(client.post(f"workers/{worker}/poll", json=poll, timeout=60).json())
+
+    both = sent({"traceparent": sampled, "tracestate": "vendor=1"})
+    alone = sent({"traceparent": sampled})
+    without = [sent({}), sent({"traceparent": sampled[:-1] + "0"})]
+    worker = client.post("workers", json={"name": "w", "queues": {queue: {"a": {}}}}).json()["worker"]
+    given: dict[str, Any] = {}
+    ends: list[dict[str, str]] = []
+    number = 0
+    # Of a key one is given after the other.
+    while len(given) < 4:
+        number += 1
+        answer = polled(worker, number, ends)
+        assert polled(worker, number, ends) == answer
+        given |= {job["id"]: job for job in answer["jobs"]}
+        ends = [{"job": job["id"], "lease": job["lease"], "end": "succeeded"} for job in answer["jobs"]]
+    traces = {id_: {name: job[name] for name in job if name.startswith("trace")} for id_, job in given.items()}
+    assert traces == {
+        both: {"traceparent": sampled, "tracestate": "vendor=1"},
+        alone: {"traceparent": sampled},
+        **{id_: {} for id_ in without},
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"task": "se\xffnd"}', "byte 0xff at 12"),
+        (b'{"task": "send", "args": {"to": "\xc3("}}', "byte 0xc3 at 33"),
+        (b'{"jobs": [{"task": "send", "args": {"\xed\xa0\x80": 1}}]}', "byte 0xed at 37"),
+        ('{"task": "send"}'.encode("utf-16"), "byte 0xff at 0"),
+    ],
+)
+def test_a_body_that_is_no_utf_8_is_refused_with_the_place_and_nothing_is_written(
+    app: App, client: httpx.Client, body: bytes, said: str
+) -> None:
+    answer = client.post("queues/mail/jobs", content=body, headers={"content-type": "application/json"})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["field"]) == (422, "invalid-input", "body")
+    assert problem["detail"] == f"it is no UTF-8: {said}; send JSON in UTF-8"
+    lines = b'{"task": "send"}\n' + body
+    answer = client.post("queues/mail/jobs", content=lines, headers={"content-type": "application/x-ndjson"})
+    problem = answer.json()
+    assert (answer.status_code, problem["field"]) == (422, "line 2" if b"jobs" not in body else "jobs")
+    assert app.stats("mail").total_enqueued == 0
 
 
 def test_a_body_without_anything_is_called_empty(client: httpx.Client) -> None:

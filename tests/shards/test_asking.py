@@ -191,6 +191,11 @@ def test_registrations_of_one_worker_on_several_shards_are_one(place: Place) -> 
         place.execute(shard, "update penstock.worker set instance = %s", instance)
     (worker,) = place.app.workers()
     assert (worker.running, worker.queues, worker.concurrency) == (5, ["q"], 10)
+    assert (worker.ended_last_minute, worker.failed_last_minute) == (None, None)
+    place.execute(2, "update penstock.worker set ended_lately = 4, failed_lately = 1")
+    assert [(each.ended_last_minute, each.failed_last_minute) for each in place.app.workers()] == [(4, 1)]
+    place.execute(1, "update penstock.worker set ended_lately = 3, failed_lately = 0")
+    assert [(each.ended_last_minute, each.failed_last_minute) for each in place.app.workers()] == [(7, 1)]
 
 
 def test_loads_are_added_up_over_all_shards_by_name(place: Place) -> None:

@@ -102,11 +102,15 @@ def test_a_load_is_paused_resumed_and_cancelled_on_all_shards(place: Place, seco
     second.go_down()
     with pytest.raises(PartitionUnavailable, match=r"^paused load 'l' on the shards that answered; shard 2"):
         place.app.pause_load("l")
+    with pytest.raises(PartitionUnavailable, match=r"^would cancel 3 jobs of load 'l' on the shards that answered"):
+        place.app.cancel_load("l", preview=True)
     with pytest.raises(PartitionUnavailable, match=r"^cancelled 3 jobs of load 'l' on the shards that answered"):
         place.app.cancel_load("l")
     second.come_up()
     assert place.database(2).breaker.wait_until_up(60.0)
+    assert place.app.cancel_load("l", preview=True) == 4
     assert place.app.cancel_load("l") == 4
+    assert place.app.cancel_load("l", preview=True) == 0
     assert place.app.loads()[0].waiting == 0
     with pytest.raises(NotFound, match="load 'x' does not exist"):
         place.app.pause_load("x")

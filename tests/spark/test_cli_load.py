@@ -56,6 +56,8 @@ def test_loads_are_listed_paused_resumed_and_cancelled(
     assert head.split()[:6] == ["load", "queue", "state", "rows", "done", "waiting"]
     assert line.split()[:6] == ["l", "orders", "paused", "10", "0", "10"]
     assert penstock("resume-load", "l", "--json").json == {"load": "l"}
+    assert penstock("cancel-load", "l", "--preview").out == "would cancel 10 jobs of load 'l'\n"
+    assert penstock("cancel-load", "l", "--preview", "--json").json == {"load": "l", "jobs": 10, "preview": True}
     assert penstock("cancel-load", "l").out == "cancelled 10 jobs of load 'l'\n"
     (told,) = penstock("loads", "--json").json["loads"]
     assert (told["name"], told["state"], told["rows"], told["done"]) == ("l", "cancelled", 10, 10)

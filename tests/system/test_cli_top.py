@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -119,21 +120,44 @@ def test_from_the_queues_to_the_error_of_a_halted_key_and_its_release(penstock: 
         terminal.press("down", "down", "enter")
         terminal.shows("queue orders: order key", "orders__p1", "partition", "shard")
         terminal.press("h")
-        text = terminal.shows("halted keys of queue orders: 3", "> c-1", "c-2", "release the key")
+        text = terminal.shows("keys of queue orders that wait: 3 halted, 0 held", "> c-1", "c-2", "release the key")
         assert "\\x1b]0;owned\\x07" in text
         terminal.press("enter")
         terminal.shows("ValueError: c-1 has no address", '{"customer":"c-1"}', "failure 1")
         terminal.press("escape")
-        terminal.shows("halted keys")
+        terminal.shows("3 halted")
         terminal.press("x")
         terminal.shows("Release key 'c-1' of queue 'orders'? y/n")
         terminal.press("n")
-        terminal.shows("nothing was changed", "halted keys of queue orders: 3")
+        terminal.shows("nothing was changed", "orders that wait: 3 halted")
         terminal.press("x", "y")
-        terminal.shows("key 'c-1' goes on", "halted keys of queue orders: 2")
+        terminal.shows("key 'c-1' goes on", "orders that wait: 2 halted")
         assert {each.key for each in shop.app.blocked_keys("orders")} == {"c-2", EVIL}
         terminal.press("escape", "escape")
         terminal.shows("! orders: 2 keys halted")
+
+
+def test_keys_that_are_held_for_a_retry_stand_behind_the_halted_ones(penstock: CommandLine, shop: Shop) -> None:
+    @shop.app.queue("orders", order="key", on_dead="halt", partitions=2).task(
+        key="customer", max_attempts=2, backoff=3_600
+    )
+    def ship(customer: str) -> None:
+        raise ValueError("no ship")
+
+    held = ship.enqueue(customer="c-9")
+    shop.app.work(["orders"], until_idle=True)
+    with top(penstock, "--sort", "queue") as terminal:
+        terminal.shows("orders")
+        terminal.press("down", "down", "h")
+        text = terminal.shows("orders that wait: 3 halted, 1 held", "c-9")
+        assert re.search(r"c-9 +held .* ago +in \d+ ", text)
+        assert text.index("c-2") < text.index("c-9")
+        terminal.press("down", "down", "down")
+        terminal.shows("> c-9")
+        terminal.press("x")
+        terminal.shows(f"key 'c-9' is held until job {held} has run: r retries it now")
+        terminal.press("r", "y")
+        terminal.shows(f"job {held} is ready", "orders that wait: 3 halted, 0 held")
 
 
 def test_dead_letters_are_counted_before_they_are_retried(penstock: CommandLine, shop: Shop) -> None:

@@ -110,6 +110,7 @@ QUESTIONS: dict[str, Call] = {
     "App.loads": lambda s: s.app.loads(),
     "App.aloads": lambda s: run(s.app.aloads()),
     "App.shards": lambda s: s.app.shards,
+    "App.doctor": lambda s: s.app.doctor(),
     "App.overview": lambda s: s.app.overview(),
     "App.job_page": lambda s: s.app.job_page(queue=s.queue),
     "App.ajob_page": lambda s: run(s.app.ajob_page(queue=s.queue)),

@@ -85,6 +85,7 @@ LOOKS: dict[str, Callable[[App], Any]] = {
     "tokens": lambda app: app.tokens(),
     "audit": lambda app: app.audit(),
     "shards": lambda app: app.shards,
+    "doctor": lambda app: app.doctor(),
     "result": lambda app: app.result(ID),
     "result in a time": lambda app: app.result(ID, timeout=1.0),
     "aresult": lambda app: asyncio.run(app.aresult(ID)),

@@ -109,6 +109,34 @@ def test_a_worker_that_is_asked_over_the_database_ends_as_by_sigterm(
         app.stop_worker(worker.id)
 
 
+def test_a_worker_tells_how_many_jobs_ended_in_the_last_minute(app: App) -> None:
+    queue = app.queue("counted")
+    told: list[tuple[int | None, int | None]] = []
+
+    @queue.task(max_attempts=2, backoff=0)
+    def fail() -> None:
+        raise ValueError("no")
+
+    @queue.task
+    def succeed() -> None:
+        pass
+
+    @queue.task(priority=9)
+    def look() -> None:
+        def is_told() -> bool:
+            (worker,) = app.workers()
+            told.append((worker.ended_last_minute, worker.failed_last_minute))
+            return told[-1] == (7, 2)
+
+        eventually(is_told, "the worker tells what ended")
+
+    succeed.enqueue_many([{}] * 5)
+    fail.enqueue()
+    look.enqueue()
+    app.work(queues=["counted"], until_idle=True)
+    assert told[-1] == (7, 2)
+
+
 def test_what_acts_for_workers_is_not_asked_to_stop(app: App, execute: Execute) -> None:
     app.queue("q")
     app.stats("q")

@@ -12,7 +12,7 @@ from functools import partial
 
 from penstock.admin.answers import ask_everywhere, refuse_missing, some_jobs
 from penstock.errors import NotFound, PartitionUnavailable
-from penstock.model.checks import checked_count, checked_name
+from penstock.model.checks import checked_count, checked_flag, checked_name
 from penstock.model.load import Load
 from penstock.shards.databases import Answers, Databases
 from penstock.shards.decided_loads import publish_decided
@@ -55,16 +55,21 @@ def resume_load(databases: Databases, name: str) -> None:
     refuse_missing(answers, f"resumed load {name!r}")
 
 
-def cancel_load(databases: Databases, name: str, reason: str | None = None) -> int:
-    """End what has not started of a load; how many jobs."""
+def cancel_load(databases: Databases, name: str, reason: str | None = None, *, preview: bool = False) -> int:
+    """End what has not started of a load; how many jobs. With `preview` they are counted, and nothing is changed."""
+    checked_flag("preview", preview)
     why = storage.BY_CANCEL_LOAD if reason is None else checked_name("reason", reason)
+    if preview:
+        answers, ended = _on_all(databases, name, storage.count_unstarted, writes=False)
+        refuse_missing(answers, f"would cancel {some_jobs(ended)} of load {name!r}")
+        return ended
     answers, ended = _on_all(databases, name, partial(storage.cancel_load, reason=why))
     refuse_missing(answers, f"cancelled {some_jobs(ended)} of load {name!r}")
     return ended
 
 
 def _on_all(
-    databases: Databases, name: str, act: Callable[[Connection, str], int | None]
+    databases: Databases, name: str, act: Callable[[Connection, str], int | None], *, writes: bool = True
 ) -> tuple[Answers[int | None], int]:
     """Do something to a load on each shard that has a part of it; what they said, and the sum of it."""
     checked_name("load", name)
@@ -74,8 +79,9 @@ def _on_all(
 
     # What was decided and is not published everywhere belongs to the load. A shard that is away is in `missing` below.
     with suppress(PartitionUnavailable):
-        publish_decided(databases, name, waits=False)
-    answers = databases.each(work)
+        if writes:
+            publish_decided(databases, name, waits=False)
+    answers = databases.each(work, writes=writes)
     counts = [count for count in answers if count is not None]
     if not counts and not answers.missing:
         raise NotFound(f"load {name!r} does not exist: see app.loads(), or `penstock loads`")

@@ -78,9 +78,15 @@ def _join_shards_of_worker(one: WorkerInfo, other: WorkerInfo, most_jobs: int) -
         queues=list(tasks),
         tasks=tasks,
         running=one.running + other.running,
+        ended_last_minute=_sum(one.ended_last_minute, other.ended_last_minute),
+        failed_last_minute=_sum(one.failed_last_minute, other.failed_last_minute),
         is_stopping=one.is_stopping or other.is_stopping,
         jobs=_longest_first([*one.jobs, *other.jobs])[:most_jobs],
     )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return one if other is None else other if one is None else one + other
 
 
 def _longest_first(jobs: Iterable[RunningJob]) -> list[RunningJob]:

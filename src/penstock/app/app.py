@@ -45,6 +45,7 @@ from penstock.model import (
     AuditEntry,
     BlockedKey,
     Cause,
+    Check,
     Cron,
     Drain,
     Due,
@@ -512,12 +513,12 @@ class App:
         admin.resume_load(self.databases, name)
 
     @change_in_steps
-    def cancel_load(self, name: str, *, reason: str | None = None) -> int:
+    def cancel_load(self, name: str, *, preview: bool = False, reason: str | None = None) -> int:
         """End every job of a load that has not started, and ask the others to stop; how many ended. None starts now.
 
-        The `reason` is kept as the jobs' `error`.
+        The `reason` is kept as the jobs' `error`. With `preview` nothing is changed; how many it would end.
         """
-        return admin.cancel_load(self.databases, name, reason)
+        return admin.cancel_load(self.databases, name, reason, preview=preview)
 
     # Changing
 
@@ -746,7 +747,7 @@ class App:
 
     @property
     def unchecked_databases(self) -> list[Database]:
-        """The databases as they are, whatever their schema: for `penstock doctor`."""
+        """The databases as they are, whatever their schema: for `doctor`, and `penstock sql`."""
         return self._connecting.unchecked()
 
     @property
@@ -794,6 +795,14 @@ class App:
     def shards(self) -> list[Shard]:
         """The databases of this app, whether they answer, and how much is on them."""
         return self._access.look_at_shards()
+
+    @question
+    def doctor(self) -> list[Check]:
+        """Check what Penstock rests on, on every shard, in the order to mend it; what is wrong has an advice.
+
+        A database that does not answer is among what is found.
+        """
+        return admin.doctor(self.unchecked_databases)
 
     @change_in_steps
     def add_shard(self, url: str) -> int:

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.completers import complete_loads, complete_queues
-from penstock.cli.shared_options import AppOption, AsJson, Reason, Url
+from penstock.cli.shared_options import AppOption, AsJson, Preview, Reason, Url
 from penstock.cli.spark import Master, spark_session, spark_work
 from penstock.cli.terminal import Column, say, show_json, show_table
 from penstock.cli.times import ago, clock_text
@@ -138,14 +138,17 @@ def resume_load(name: LoadName, url: Url = None, as_json: AsJson = False) -> Non
     _say_done(name, "goes on", as_json)
 
 
-def cancel_load(name: LoadName, reason: Reason = None, url: Url = None, as_json: AsJson = False) -> None:
+def cancel_load(
+    name: LoadName, preview: Preview = False, reason: Reason = None, url: Url = None, as_json: AsJson = False
+) -> None:
     """End every job of a load that has not started."""
     with open_answering_app(url) as app:
-        ended = app.cancel_load(name, reason="cancelled by penstock cancel-load" if reason is None else reason)
+        why = "cancelled by penstock cancel-load" if reason is None else reason
+        ended = app.cancel_load(name, preview=preview, reason=why)
     if as_json:
-        show_json({"load": name, "cancelled": ended})
+        show_json({"load": name, "jobs": ended, "preview": preview})
     else:
-        say(f"cancelled {ended:,} jobs of load {name!r}")
+        say(f"{'would cancel' if preview else 'cancelled'} {ended:,} jobs of load {name!r}")
 
 
 def _say_done(name: str, what: str, as_json: bool) -> None:

@@ -222,7 +222,8 @@ def explain(job_id: JobId, url: Url = None, as_json: AsJson = False) -> None:
 def _worker_row(worker: WorkerInfo) -> list[Any]:
     state = "stopping" if worker.is_stopping else ""
     since = [ago(worker.started_at), ago(worker.renewed_at)]
-    return [worker.name, worker.id, worker.running, worker.concurrency, *since, state, ", ".join(worker.queues)]
+    slots, ended = [worker.running, worker.concurrency], [worker.ended_last_minute, worker.failed_last_minute or None]
+    return [worker.name, worker.id, *slots, *ended, *since, state, ", ".join(worker.queues)]
 
 
 def workers(url: Url = None, as_json: AsJson = False) -> None:
@@ -241,6 +242,8 @@ def workers(url: Url = None, as_json: AsJson = False) -> None:
         Column("id"),
         Column("running", "right"),
         Column("at most", "right", is_spared=True),
+        Column("a minute", "right", is_spared=True),
+        Column("failed", "right", is_spared=True),
         Column("started", is_spared=True),
         Column("heard of", is_spared=True),
         Column(""),

@@ -10,7 +10,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from penstock.admin import doctor as examine
 from penstock.admin import grant as grant_to
 from penstock.cli.app_target import ensure_answering, open_answering_app, open_app, suppress_warnings
 from penstock.cli.shared_options import AsJson, Url
@@ -140,7 +139,7 @@ def doctor(url: Url = None, as_json: AsJson = False) -> None:
             ensure_answering(app)
             if notice := app.databases.drained_notice():
                 warn(notice)
-        checks = examine(app.unchecked_databases)
+        checks = app.doctor()
     if as_json:
         show_json([asdict(check) for check in checks])
     else:

@@ -33,6 +33,7 @@ from penstock.model.attention import Attention
 from penstock.model.audit_entry import AuditEntry
 from penstock.model.blocked_key import BlockedKey
 from penstock.model.cause import Cause, FailureHistory, FailuresOfCause
+from penstock.model.check import Check
 from penstock.model.cron import Cron
 from penstock.model.drain import Drain, DrainRest
 from penstock.model.due import Due, DueSpan
@@ -60,6 +61,7 @@ __all__ = [
     "AuditEntry",
     "BlockedKey",
     "Cause",
+    "Check",
     "Cron",
     "Discard",
     "Drain",

@@ -23,7 +23,7 @@ machine_token the token of whoever runs `penstock up`
 jobs          jobs to look at and to wait for; `job_acts`: to cancel, retry, reschedule
 job_filters   by what jobs are chosen
 queues        queues made, deleted and looked at; `queue_acts`: what is done to them
-loads, crons, due, shards, worker_list, tokens, audit, attention, search   these, as the app has them
+loads, crons, due, shards, worker_list, tokens, audit, attention, search, doctor   these, as the app has them
 causes        why jobs fail
 events        server-sent events; `feed`: the one reader behind them; `job_ends`: who waits for jobs to end
 dashboard     the pages; `inner_api`: by which way they ask

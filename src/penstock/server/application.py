@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -84,16 +85,25 @@ class Application:
         """End what waits for something to happen: long polls and streams. On the event loop."""
         self.services.begin_stop()
 
+    @asynccontextmanager
+    async def lifespan(self, _outer: object = None) -> AsyncIterator[None]:
+        """Its life within an application that it is mounted in, which frameworks tell nothing of the server's end: with
+        it remote workers' partitions are given up, and what is under way is waited for. In Starlette and FastAPI the
+        outer application takes it as `lifespan=`, or enters it in one of its own.
+        """
+        try:
+            yield
+        finally:
+            self.begin_stop()
+            await self.services.close()
+            self._dashboard.close()
+
     async def _live(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.shutdown":
-                self.begin_stop()
-                await self.services.close()
-                self._dashboard.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+        await receive()
+        async with self.lifespan():
             await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """The answer; none to a client that has gone."""

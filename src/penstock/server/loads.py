@@ -27,11 +27,18 @@ class Loads:
     unavailable: list[str]
 
 
+class CancelLoadRequest(CancelRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `reason` is kept as the jobs' error. With `preview` nothing is changed."""
+
+    preview: bool = False
+
+
 class CancelledLoad(Struct, frozen=True, kw_only=True):
-    """How many jobs of a load ended."""
+    """How many jobs of a load ended; with `preview` how many it would be."""
 
     name: str
     jobs: int
+    preview: bool
 
 
 @loads.add("GET", "/loads", may="read")
@@ -64,9 +71,10 @@ def resume_load(call: Call, name: str) -> Load:
 
 
 @loads.add("POST", "/loads/{name}/cancel", may="admin")
-def cancel_load(call: Call, name: str, body: CancelRequest) -> CancelledLoad:
+def cancel_load(call: Call, name: str, body: CancelLoadRequest) -> CancelledLoad:
     """End every job of a load that has not started, and ask the others to stop. None starts any more."""
-    return CancelledLoad(name=name, jobs=call.app.cancel_load(name, reason=body.reason))
+    jobs = call.app.cancel_load(name, preview=body.preview, reason=body.reason)
+    return CancelledLoad(name=name, jobs=jobs, preview=body.preview)
 
 
 def unknown_load(name: str) -> NotFound:

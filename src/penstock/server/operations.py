@@ -6,6 +6,7 @@ from penstock.server.attention import attention
 from penstock.server.audit import audit
 from penstock.server.causes import causes
 from penstock.server.crons import crons
+from penstock.server.doctor import doctor
 from penstock.server.due import due
 from penstock.server.events import events
 from penstock.server.job_acts import job_acts
@@ -42,5 +43,6 @@ OPERATIONS: list[Operation] = [
     *shards,
     *tokens,
     *audit,
+    *doctor,
     *events,
 ]

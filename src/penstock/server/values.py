@@ -127,6 +127,10 @@ def _no_json(error: Exception, field: str, raw: bytes) -> InvalidInput:
         return InvalidInput(field, "it is empty; send JSON")
     if isinstance(error, RecursionError):
         return InvalidInput(field, "it is nested too deeply; give at most 100 levels")
+    try:
+        raw.decode()
+    except UnicodeDecodeError as bad:
+        return InvalidInput(field, f"it is no UTF-8: byte {raw[bad.start]:#04x} at {bad.start}; send JSON in UTF-8")
     return InvalidInput(field, f"it is no JSON: {str(error)[:200]}")
 
 

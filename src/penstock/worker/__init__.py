@@ -12,6 +12,7 @@ database_worker     that registers there, and has a
   job_figures         how many attempts ended and how, what jobs waited and ran, by task, for metrics
   settled_times       what jobs waited and ran, by queue, for the figures of each minute
   worker_heartbeat    renews its row; hears which jobs and queues are to stop
+  last_minute         how many jobs ended in the last minute, as the heartbeat tells it
   listener            hears producers
   split_leases        finds out whether a handler's own transaction ended its job
   stop_request        whether it was told to stop, and until when it may wait

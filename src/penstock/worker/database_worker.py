@@ -124,6 +124,7 @@ class DatabaseWorker:
             identity.lease_seconds,
             self._signal.set,
             lambda: self._conductor.link.unheard_since,
+            lambda: self._reports.ended,
             end_with,
             on_asked_to_stop,
         )

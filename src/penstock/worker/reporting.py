@@ -12,6 +12,7 @@ from penstock.engine.conversation import Conversation
 from penstock.storage.connection.error_meaning import DatabaseError, first_line, is_about_data
 from penstock.storage.upkeep.sweep import unblock_next
 from penstock.storage.work.exchange import Turn
+from penstock.storage.work.workers import Ended
 from penstock.worker.claimed_job import ClaimedJob
 from penstock.worker.end_log import EndLog
 from penstock.worker.ended_jobs import EndedJobs
@@ -52,11 +53,19 @@ class Reports:
         self._figures = figures
         # What ended here so far, by its end.
         self.counts: Counter[str] = Counter()
+        # How many jobs ended here, also those that their handlers settled themselves.
+        self._ended_jobs = 0
+
+    @property
+    def ended(self) -> Ended:
+        """What ended here so far."""
+        return Ended(self._ended_jobs, self.counts["retry"] + self.counts["failed"])
 
     def report(self, ended: EndedJobs, turn: Turn, conversation: Conversation, collected_at: float) -> None:
         """Report what came of a turn that settled this, collected at that monotonic time."""
         _log_not_held(turn.not_held)
         _count_ends(self.counts, ended, turn.unsettled)
+        self._ended_jobs += len(ended.jobs)
         self._times.note(ended, collected_at)
         if self._figures is not None:
             self._figures.note(ended, turn.unsettled, collected_at)

@@ -1,6 +1,6 @@
 """A worker's heartbeat: the engine's, and what each renewal brings along: which jobs are to stop, which queues are
 paused, whether the worker is to end, whether this program has become too old for the database's functions. It takes
-along the progress of jobs.
+along the progress of jobs, and how many ended in the last minute.
 
 A worker that renews while its conductor gets no answer would hold its jobs for ever. So the heartbeat pauses when the
 conductor, whose connection was cut and made anew, has had no answer at all for a lease in which every renewal was
@@ -18,7 +18,9 @@ from penstock.engine.heartbeat import Heartbeat
 from penstock.errors import SchemaMismatch
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.work import workers
+from penstock.storage.work.workers import Ended
 from penstock.worker.backlog import Backlog
+from penstock.worker.last_minute import LastMinute
 
 __all__ = ["WorkerHeartbeat"]
 
@@ -28,8 +30,9 @@ log = logging.getLogger("penstock")
 class WorkerHeartbeat:
     """The heartbeat of one worker on one database; it begins again each time the worker registers.
 
-    `wake` wakes the conductor when there is news. `unheard_since` tells since when the conductor has had no answer.
-    `on_mismatch` is told, once, that this program is too old, and `on_asked_to_stop` that the worker is to end gently.
+    `wake` wakes the conductor when there is news. `unheard_since` tells since when the conductor has had no answer,
+    `ended` what ended so far. `on_mismatch` is told, once, that this program is too old, and `on_asked_to_stop` that
+    the worker is to end gently.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class WorkerHeartbeat:
         lease_seconds: float,
         wake: Callable[[], None],
         unheard_since: Callable[[], float | None],
+        ended: Callable[[], Ended],
         on_mismatch: Callable[[SchemaMismatch], None],
         on_asked_to_stop: Callable[[], None],
     ) -> None:
@@ -47,6 +51,8 @@ class WorkerHeartbeat:
         self._lease_seconds = lease_seconds
         self._wake = wake
         self._unheard_since = unheard_since
+        self._ended = ended
+        self._last_minute = LastMinute(system.monotonic())
         # Whether it pauses though it would be answered.
         self._is_paused = False
         self._on_mismatch = on_mismatch
@@ -120,7 +126,8 @@ class WorkerHeartbeat:
 
     def _renew(self, connection: Connection, worker_id: int) -> workers.Renewal | None:
         sent_at = ticks()
-        renewal = workers.renew(connection, worker_id)
+        lately = self._last_minute.note(self._ended(), system.monotonic())
+        renewal = workers.renew(connection, worker_id, lately)
         if worker_id != self._worker_id:
             # It has registered anew since.
             return renewal

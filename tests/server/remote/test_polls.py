@@ -368,6 +368,46 @@ def test_a_poll_that_waits_ends_when_one_of_its_jobs_is_to_stop(world: World) ->
     run(scenario())
 
 
+def test_how_many_jobs_a_worker_ended_in_the_last_minute_is_told(world: World) -> None:
+    declare(world).enqueue_many(addresses(8))
+
+    def told() -> tuple[int | None, int | None]:
+        (worker,) = [each for each in world.app.workers() if each.is_remote]
+        return worker.ended_last_minute, worker.failed_last_minute
+
+    def told_after(minutes: int) -> tuple[int | None, int | None]:
+        world.ask(
+            "update penstock.remote_worker set counted_in = date_trunc('minute', now()) - make_interval(mins => %s),"
+            " ended_now = ended_now + ended_before, ended_before = 0,"
+            " failed_now = failed_now + failed_before, failed_before = 0 returning 1",
+            minutes,
+        )
+        return told()
+
+    async def scenario() -> None:
+        async with world.server() as server:
+            client = await world.join(server, MAIL)
+            jobs = (await client.poll(server, want=8)).jobs
+            assert told() == (0, 0)
+            ends = [
+                *ends_of(jobs[:3]),
+                *ends_of(jobs[3:4], "retry", error="no", after=60),
+                *ends_of(jobs[4:5], "failed", error="no"),
+                *ends_of(jobs[5:6], "released"),
+            ]
+            await client.poll(server, ends)
+            await client.poll_again(server, ends)
+            # Once more where a minute begins just then.
+            world.until(lambda: told_after(0) == (5, 2), "what ended is told, once, and without what was handed back")
+            # What is not held any more was ended before.
+            await client.poll(server, ends_of([*jobs[:1], *jobs[6:7]]))
+            world.until(lambda: told_after(0) == (6, 2), "it goes on counting")
+            world.until(lambda: (told_after(1)[0] or 0) < 6, "of the minute before less and less counts")
+            assert told_after(2) == (0, 0)
+
+    run(scenario())
+
+
 def test_a_worker_that_is_asked_to_stop_hears_it(world: World) -> None:
     declare(world).enqueue_many(addresses(1))
 

@@ -12,9 +12,10 @@ from penstock.cli.live.page import MOST_ROWS, Page, Row, Seen, View, weight_styl
 from penstock.cli.live.rows import COLUMNS, QueueRow
 from penstock.cli.terminal import Column
 from penstock.cli.times import ago, instant
+from penstock.clock import system
 from penstock.model import BlockedKey, Job, JobPage, State, Stats, WorkerInfo
 
-__all__ = ["AttentionPage", "DeadPage", "HaltedPage", "HelpPage", "JobView", "QueuePage", "QueuesPage", "WorkersPage"]
+__all__ = ["AttentionPage", "DeadPage", "HelpPage", "JobView", "KeysPage", "QueuePage", "QueuesPage", "WorkersPage"]
 
 TEXT = [Column("")]
 
@@ -22,14 +23,15 @@ HELP = """\
 up, down     another row; also j and k, Page Up, Page Down, Home, End
 Enter        look into it: a queue's partitions, a job's error
 Esc          back
-h            the halted keys of the queue: they wait for a person
+h            the keys of the queue that are halted, until a person lets them go
+             on, and those that are held for the retry of a job
 d, D         dead letters of the queue; of all queues
 w            the workers
 a            everything that needs attention, worst first
 p            pause the queue, or resume it
 r            retry every dead letter of the queue, or the selected job
 R            retry every dead letter of the page
-x            release the selected key; its dead letter stays one
+x            release the selected key, if it is halted; its dead letter stays one
 s, S         sort by another column, onwards or back
 /            only queues with this in their name
 Ctrl-L       draw the screen anew
@@ -52,7 +54,7 @@ class QueuesPage(Page):
 
     hints = (
         "Enter open",
-        "h halted",
+        "h keys",
         "d dead",
         "p pause",
         "r retry",
@@ -73,7 +75,7 @@ class QueuePage(Page):
     """One queue: its partitions, its rules, what is wrong with it."""
 
     hints = (
-        "h halted",
+        "h keys",
         "d dead",
         "p pause",
         "r retry",
@@ -126,8 +128,8 @@ class QueuePage(Page):
         return View(f"queue {self.queue}{': ' if said else ''}{said}", self.COLUMNS, rows, "no partition", notes)
 
 
-class HaltedPage(Page):
-    """The keys of a queue that wait for a person."""
+class KeysPage(Page):
+    """The keys of a queue whose jobs wait: for a person, or for the retry of one of them."""
 
     hints = (
         "Enter the job",
@@ -135,11 +137,21 @@ class HaltedPage(Page):
         "r retry its job",
         "Esc back",
     )
-    COLUMNS = (Column("key", is_cut=True), Column("since"), Column("halted by job", "right"), Column("so", is_cut=True))
+    COLUMNS = (
+        Column("key", is_cut=True),
+        Column("is"),
+        Column("since"),
+        Column("again"),
+        Column("by job", "right"),
+        Column("so", is_cut=True, is_spared=True),
+    )
 
     def read(self, app: App) -> list[BlockedKey]:
-        """Those that have waited longest."""
-        return app.blocked_keys(self.queue or "", kind="halted", limit=MOST_ROWS)
+        """Those that have waited longest, the halted ones first."""
+        queue = self.queue or ""
+        halted = app.blocked_keys(queue, kind="halted", limit=MOST_ROWS)
+        room = MOST_ROWS - len(halted)
+        return [*halted, *(app.blocked_keys(queue, kind="held", limit=room) if room else ())]
 
     def view(self, seen: Seen) -> View:
         """A row for each key."""
@@ -149,17 +161,22 @@ class HaltedPage(Page):
                 str(each.key),
                 [
                     each.key if isinstance(each.key, str) else repr(each.key),
+                    "halted" if each.until is None else "held",
                     ago(each.since),
+                    "" if each.until is None else ago(each.until) if each.until > system.now() else "at once",
                     str(each.job_id),
                     each.reason.partition(": ")[2],
                 ],
+                {"is": "red"} if each.until is None else {},
                 about=each,
             )
             for each in found or ()
         ]
-        all_ = next((row.queue.halted_keys for row in seen.rows if row.queue.queue == self.queue), len(rows))
-        title = f"halted keys of queue {self.queue}: {_of(len(rows), all_)}"
-        empty = "reading ..." if found is None else f"no key of queue {self.queue} is halted"
+        halted = sum(each.until is None for each in found or ())
+        all_ = next((row.queue.halted_keys for row in seen.rows if row.queue.queue == self.queue), halted)
+        held = f"{len(rows) - halted:,}{' or more' if len(rows) == MOST_ROWS else ''}"
+        title = f"keys of queue {self.queue} that wait: {_of(halted, all_)} halted, {held} held"
+        empty = "reading ..." if found is None else f"no key of queue {self.queue} is halted or held"
         return View(title, self.COLUMNS, rows, empty)
 
 
@@ -240,7 +257,8 @@ class WorkersPage(Page):
     COLUMNS = (
         Column("worker", is_cut=True),
         Column("running", "right"),
-        Column("started"),
+        Column("a minute", "right"),
+        Column("started", is_spared=True),
         Column("heard of"),
         Column("queues", is_cut=True, is_spared=True),
         Column("host", is_cut=True, is_spared=True),
@@ -260,6 +278,7 @@ class WorkersPage(Page):
                 [
                     each.name,
                     f"{each.running:,} of {each.concurrency:,}",
+                    "" if each.ended_last_minute is None else f"{each.ended_last_minute:,}",
                     ago(each.started_at),
                     ago(each.renewed_at),
                     ", ".join(each.queues),

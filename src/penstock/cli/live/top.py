@@ -14,9 +14,9 @@ from penstock.cli.live.page import Page, Seen, View, line, weight_style
 from penstock.cli.live.pages import (
     AttentionPage,
     DeadPage,
-    HaltedPage,
     HelpPage,
     JobView,
+    KeysPage,
     QueuePage,
     QueuesPage,
     WorkersPage,
@@ -242,9 +242,9 @@ class Top:
         elif isinstance(self._page, AttentionPage) and row.about is not None:
             self._open(QueuePage(row.about))
 
-    def _halted(self) -> None:
+    def _keys(self) -> None:
         if queue := self._queue():
-            self._open(HaltedPage(queue))
+            self._open(KeysPage(queue))
 
     def _dead(self) -> None:
         if queue := self._queue():
@@ -301,6 +301,9 @@ class Top:
         if row is None or not isinstance(row.about, BlockedKey) or (queue := self._page.queue) is None:
             return
         key = row.about.key
+        if row.about.until is not None:
+            self._say(f"key {key!r} is held until job {row.about.job_id} has run: r retries it now")
+            return
         said = f"key {key!r} goes on; its dead letter stays one"
         self._ask(f"Release key {key!r} of queue {queue!r}?", lambda app: app.release(queue, key), said)
 
@@ -320,7 +323,7 @@ class Top:
 
     _ACTS: ClassVar[dict[str, Callable[[Top], None]]] = {
         "enter": _look_in,
-        "h": _halted,
+        "h": _keys,
         "d": _dead,
         "D": lambda self: self._open(DeadPage()),
         "w": lambda self: self._open(WorkersPage()),

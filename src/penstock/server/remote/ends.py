@@ -117,6 +117,15 @@ class SettledEnds:
     def held(self) -> int:
         return len(self.named) - len(self.lost)
 
+    @property
+    def ended_jobs(self) -> int:
+        """How many jobs were run to an end; what is handed back was not."""
+        return self.held - sum(end.end == "release" for end in self.settlement.ends)
+
+    @property
+    def failed_jobs(self) -> int:
+        return sum(end.end in ("retry", "failed") for end in self.settlement.ends)
+
 
 def settle(
     ends: Sequence[CheckedEnd],

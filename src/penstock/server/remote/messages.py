@@ -119,7 +119,10 @@ class Poll(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class GivenJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be run. `lease` is to be named at its end; a timeout of null is none."""
+    """A job to be run. `lease` is to be named at its end; a timeout of null is none.
+
+    `traceparent` and `tracestate` are the trace context of the call that enqueued it, where that was sampled.
+    """
 
     id: str
     lease: str
@@ -129,6 +132,8 @@ class GivenJob(msgspec.Struct, frozen=True, kw_only=True):
     key: str | Base64 | None
     attempt: int
     timeout: float | None
+    traceparent: str | msgspec.UnsetType = msgspec.UNSET
+    tracestate: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class LostJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.clock import system
 from penstock.engine.conversation import Holder
+from penstock.model.trace_context import TRACEPARENT, trace_of
 from penstock.server.remote.ends import SettledEnds
 from penstock.server.remote.job_names import key_text, lease_text, lost_job
 from penstock.server.remote.messages import GivenJob, LostJob
@@ -103,6 +104,8 @@ class Order:
                 self.greeting.request,
                 settled.named,
                 len(settled.lost),
+                settled.ended_jobs,
+                settled.failed_jobs,
                 self.without,
                 self.is_untold,
             )
@@ -163,6 +166,14 @@ def read_given(connection: Connection, record: PollRecord) -> dict[int, LeasedJo
     return rows
 
 
+def _trace_of(attributes: str) -> Mapping[str, str]:
+    """The trace context among a job's attributes, as they are stored."""
+    if f'"{TRACEPARENT}"' not in attributes:
+        return {}
+    trace = trace_of(msgspec.json.decode(attributes))
+    return {} if trace is None else trace.headers
+
+
 def give(shard: int, registered: RegisteredWorker, record: PollRecord | None, rows: Mapping[int, LeasedJob]) -> Taken:
     """What is kept of a poll, as its worker is told; of the jobs those that could be read. None: nothing was done."""
     if record is None:
@@ -186,6 +197,7 @@ def give(shard: int, registered: RegisteredWorker, record: PollRecord | None, ro
                     key=key_text(row[2]),
                     attempt=lease.attempt,
                     timeout=registered.task(lease.queue_id, task).timeout,
+                    **(_trace_of(row[3]) if row[3] else {}),
                 )
             )
     lost = [lost_job(shard, named) for named in (*record.lost, *record.taken_away)]

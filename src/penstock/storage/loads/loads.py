@@ -19,6 +19,7 @@ __all__ = [
     "BY_CANCEL_LOAD",
     "LoadShare",
     "cancel_load",
+    "count_unstarted",
     "forget_stages",
     "has_load",
     "newest_loads",
@@ -112,6 +113,12 @@ def cancel_load(connection: Connection, name: str, reason: str = BY_CANCEL_LOAD)
         ended += found
         if not found:
             return ended
+
+
+def count_unstarted(connection: Connection, name: str) -> int:
+    """How many jobs of a load `cancel_load` would end, as they stand now."""
+    row = connection.execute(query("count_unstarted_of_load"), {"load": _find(connection, name)}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _cancel_waiting(connection: Connection, load: int, reason: str) -> int:

@@ -61,6 +61,19 @@ select g.range, g.size from @schema@.load_range as g
         or exists (select from @schema@.lease where range = g.range and is_ahead))
  order by g.range limit %(limit)s
 
+-- name: count_unstarted_of_load
+-- How many jobs of a load wait, or were claimed and have not started. Only ranges are looked at. Index: load_range_of_load,
+-- *_of_range.
+select coalesce(sum(w.n), 0)::bigint
+  from @schema@.load_range as g
+ cross join lateral (
+       select @schema@.members_count(low, high, members) as n from @schema@.ready where range = g.range
+        union all
+       select @schema@.members_count(low, high, members) from @schema@.scheduled where range = g.range
+        union all
+       select @schema@.members_count(low, high, members) from @schema@.lease where range = g.range and is_ahead) as w
+ where g.load_id = %(load)s
+
 -- name: running_ranges_of_load
 -- Ranges of a load of which something runs. Index: load_range_of_load.
 select g.range, g.size from @schema@.load_range as g

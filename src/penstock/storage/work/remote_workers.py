@@ -174,12 +174,16 @@ class PollRecord(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The beginning of a poll: what was seen before, its ends, and how many of them were not held."""
+    """The beginning of a poll: what was seen before, its ends, how many of them were not held, and how many jobs ended
+    by the others, and failed.
+    """
 
     seen_number: int
     seen_request: int
     ends: Sequence[NamedJob]
     lost: int
+    ended: int
+    failed: int
     without: Mapping[int, int]
     # The poll before was answered without this database: what it was given here nobody heard of.
     is_untold: bool
@@ -196,6 +200,8 @@ class Opening(NamedTuple):
             "seen_number": self.seen_number,
             "seen_request": self.seen_request,
             "lost": self.lost,
+            "ended": self.ended,
+            "failed": self.failed,
             "without": json.dumps(self.without),
             "is_untold": self.is_untold,
         }

@@ -5,7 +5,7 @@ values (%(remote)s, %(worker)s, %(registration)s::json, %(shortest_timeout)s)
 on conflict (id) do update
    set worker_id = excluded.worker_id, registration = excluded.registration, shortest_timeout = excluded.shortest_timeout,
        number = 0, request = 0, is_done = true, ends = 0, lost = '[]', claimed = '[]', taken_away = '[]', leases = '{}',
-       without = '{}'
+       without = '{}', counted_in = default, ended_now = 0, ended_before = 0, failed_now = 0, failed_before = 0
  where not exists (select from @schema@.worker as w where w.id = r.worker_id)
 returning r.worker_id
 
@@ -45,7 +45,7 @@ update @schema@.lease as l set is_ahead = false
 -- See @schema@.open_poll. Locks: the worker's row, its leases by number.
 select @schema@.open_poll(%(remote)s, %(seen_number)s, %(seen_request)s, %(number)s, %(request)s, %(leases)s::bigint[],
                           %(tokens)s::bigint[], %(ranges)s::bigint[], %(members)s::bit(1024)[], %(lost)s,
-                          %(without)s::json, %(is_untold)s)
+                          %(ended)s, %(failed)s, %(without)s::json, %(is_untold)s)
 
 -- name: claim_for_remote
 -- See @schema@.claim_for_remote. Locks: the worker's row, then as a claim.

@@ -16,6 +16,7 @@ from penstock.storage.connection.queries import query
 from penstock.storage.schema import refuse_newer
 
 __all__ = [
+    "Ended",
     "Renewal",
     "add_tasks",
     "ask_to_stop",
@@ -110,6 +111,13 @@ def full_name(name: str, worker: int, instance: str | None = None) -> str:
     return f"{name}#{(instance or f'{worker:014x}')[:6]}"
 
 
+class Ended(NamedTuple):
+    """How many jobs ended at a worker, and how many of these raised."""
+
+    jobs: int
+    failures: int
+
+
 class Renewal(NamedTuple):
     """Which server heard that a worker lives, how old a program may be to work there, and whether it may go on."""
 
@@ -128,9 +136,13 @@ class Renewal(NamedTuple):
         return None
 
 
-def renew(connection: Connection, worker: int) -> Renewal | None:
-    """Say that the worker lives. None: it was declared dead, and all it held is lost."""
-    row = connection.execute(query("renew_worker_if_alive"), {"worker": worker}).fetchone()
+def renew(connection: Connection, worker: int, lately: Ended | None = None) -> Renewal | None:
+    """Say that the worker lives, and what ended there in the last minute, where it counts that. None: it was declared
+    dead, and all it held is lost.
+    """
+    ended, failed = (None, None) if lately is None else lately
+    given = {"worker": worker, "ended": ended, "failed": failed}
+    row = connection.execute(query("renew_worker_if_alive"), given).fetchone()
     return None if row is None else Renewal(*row)
 
 
@@ -242,6 +254,7 @@ def read_workers(
 
 _OF_WORKER = (
     *("id", "name", "host", "pid", "started_at", "renewed_at", "concurrency", "running"),
+    *("ended_last_minute", "failed_last_minute"),
     *("version", "is_remote", "is_stopping"),
 )
 _OF_JOB = ("id", "queue", "task", "attempt", "started_at")

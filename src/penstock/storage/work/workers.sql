@@ -17,8 +17,8 @@ select %(worker)s, q, t, s, b, w
 
 -- name: renew_worker_if_alive
 -- One row a worker, not one a job. No row: the worker was declared dead, and every lease it held is lost. Which server
--- it was: another than before may not know what was written last; and how old a program may be.
-update @schema@.worker set renewed_at = now() where id = %(worker)s
+-- it was: another than before may not know what was written last; and how old a program may be. What ended there lately goes along.
+update @schema@.worker set renewed_at = now(), ended_lately = %(ended)s, failed_lately = %(failed)s where id = %(worker)s
 returning @schema@.this_server(), (select oldest_program from @schema@.function_set), is_asked_to_stop
 
 -- name: find_worker
@@ -111,15 +111,23 @@ select g.id, g.v, g.n from unnest(%(ids)s::bigint[], %(values)s::real[], %(notes
 on conflict (job_id) do update set value = excluded.value, note = excluded.note, at = now()
 
 -- name: read_workers
--- Every worker, or one, the tasks that it knows by queue and how many jobs it holds. `lease` is read as a whole.
+-- Every worker, or one, the tasks that it knows by queue and how many jobs it holds. `lease` is read as a whole. Of what a remote
+-- worker ended in the minute before this one so much counts as lies within the last sixty seconds, were it even.
 select w.instance::text, coalesce(r.id, w.id), w.name, w.host, w.pid, w.started_at, w.renewed_at, w.concurrency,
-       coalesce(l.jobs, 0), w.version, r.id is not null, w.is_asked_to_stop,
+       coalesce(l.jobs, 0),
+       coalesce(w.ended_lately, round(share.this * r.ended_now + share.other * r.ended_before)::int),
+       coalesce(w.failed_lately, round(share.this * r.failed_now + share.other * r.failed_before)::int), w.version, r.id is not null, w.is_asked_to_stop,
        coalesce((select json_object_agg(k.queue, k.tasks order by k.queue)
                    from (select q.name as queue, json_agg(t.task order by t.task) as tasks
                            from @schema@.worker_task as t join @schema@.queue as q on q.id = t.queue_id
                           where t.worker_id = w.id group by q.name) as k), '{}')::text
   from @schema@.worker as w
   left join @schema@.remote_worker as r on r.worker_id = w.id
+  left join lateral (
+       select case r.counted_in when minute.this then 1 when minute.before then minute.rest else 0 end as this,
+              case r.counted_in when minute.this then minute.rest else 0 end as other
+         from (select date_trunc('minute', now()) as this, date_trunc('minute', now()) - interval '1 minute' as before,
+                      1 - extract(second from now()) / 60 as rest) as minute) as share on true
   left join (select worker_id, sum(@schema@.members_count(low, high, members))::int as jobs
                from @schema@.lease group by worker_id) as l on l.worker_id = w.id
  where %(instance)s::uuid is null or w.instance = %(instance)s::uuid

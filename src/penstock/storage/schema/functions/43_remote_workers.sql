@@ -54,16 +54,19 @@ return array(select (value ->> 0)::bigint from json_array_elements(p_claimed));
 -- be held; where it is another number by now it fails (PS011), for whoever chose by what was seen chose wrongly. That the
 -- worker calls again is the proof that it got the jobs it was given by the poll before: their leases count as started from
 -- here on. Where it is known that the poll before was answered without this database (p_is_untold), they are handed back
--- instead. Locks: the worker's row, its leases by number.
+-- instead. How many jobs it ends, and how many of these failed, is counted for the minute. Locks: the worker's row, its leases by
+-- number.
 create or replace function @schema@.open_poll(
     p_remote bigint, p_seen_number bigint, p_seen_request bigint, p_number bigint, p_request bigint, p_leases bigint[],
-    p_tokens bigint[], p_ranges bigint[], p_members bit(1024)[], p_lost int, p_without json, p_is_untold boolean) returns void
+    p_tokens bigint[], p_ranges bigint[], p_members bit(1024)[], p_lost int, p_ended int, p_failed int, p_without json,
+    p_is_untold boolean) returns void
 language plpgsql set enable_seqscan = off set jit = off set search_path = pg_catalog, pg_temp as $$
 declare
     v_worker bigint := @schema@.lock_remote(p_remote, p_seen_number, p_seen_request);
     v_leases bigint[];
     v_lost   json;
     v_count  int;
+    v_minute timestamptz := date_trunc('minute', now());
 begin
     select leases into v_leases from @schema@.remote_worker where id = p_remote;
     if p_is_untold then
@@ -94,6 +97,13 @@ begin
     update @schema@.remote_worker
        set number = p_number, request = p_request, is_done = false, lost = v_lost, claimed = '[]', taken_away = '[]',
            without = p_without,
+           counted_in = v_minute,
+           ended_now = p_ended + case when counted_in = v_minute then ended_now else 0 end,
+           failed_now = p_failed + case when counted_in = v_minute then failed_now else 0 end,
+           ended_before = case counted_in when v_minute then ended_before
+                                          when v_minute - interval '1 minute' then ended_now else 0 end,
+           failed_before = case counted_in when v_minute then failed_before
+                                           when v_minute - interval '1 minute' then failed_now else 0 end,
            ends = (select coalesce(sum(@schema@.members_count(0::smallint, 1024::smallint, m)), 0) from unnest(p_members) as m),
            leases = array(select l.id from unnest(v_leases) as k(id)
                            cross join lateral (select id from @schema@.lease where id = k.id and worker_id = v_worker limit 1) as l)

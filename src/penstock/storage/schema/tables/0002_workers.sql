@@ -16,6 +16,9 @@ create table @schema@.worker (
     session_pid   int,
     -- Somebody wants it to end gently: it hears of that with its next renewal.
     is_asked_to_stop boolean not null default false,
+    -- How many jobs ended there in the minute before the last renewal, and how many of these raised. Null: it does not count.
+    ended_lately  int,
+    failed_lately int,
     started_at    timestamptz not null default now(),
     renewed_at    timestamptz not null default now()
 ) with (fillfactor = 50);

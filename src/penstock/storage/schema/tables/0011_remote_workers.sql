@@ -22,6 +22,13 @@ create table @schema@.remote_worker (
     taken_away       json not null default '[]',
     -- Leases that it may hold: all that it was ever given, but for those that were seen to be gone.
     leases           bigint[] not null default '{}',
+    -- How many of its jobs ended in the minute that its last poll with an end was in, and in the minute before that one; of
+    -- these, how many failed.
+    counted_in       timestamptz not null default '-infinity',
+    ended_now        int not null default 0,
+    ended_before     int not null default 0,
+    failed_now       int not null default 0,
+    failed_before    int not null default 0,
     -- By shard, the number of the first poll since when polls were answered without it.
     without          json not null default '{}'
 ) with (fillfactor = 50);
