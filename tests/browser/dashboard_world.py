@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.system.facts import eventually
 
@@ -17,9 +17,10 @@ from penstock.server import Application
 from penstock.server.beside import serving_beside
 from penstock.server.serving import bind
 
-__all__ = ["PHONE", "SCREEN", "Looking", "check_page", "looking"]
+__all__ = ["PHONE", "SCREEN", "Looking", "check_every_look", "check_page", "looking"]
 
 PHONE, SCREEN = 375, 1440
+LOOKS = ((SCREEN, "light"), (SCREEN, "dark"), (PHONE, "dark"), (PHONE, "light"))
 
 
 class Looking:
@@ -83,10 +84,23 @@ class Looking:
 
 def check_page(page: Page) -> None:
     """It fits its window, and axe finds nothing serious."""
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    found = Axe().run(page).response["violations"]
+    needed, has = page.evaluate(
+        "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])(document.documentElement)"
+    )
+    assert needed <= has, f"{page.url} needs {needed} of {has} pixels"
+    if page.evaluate("typeof axe") == "undefined":
+        page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("axe.run({resultTypes: ['violations']}).then(results => results.violations)")
     serious = [each for each in found if each["impact"] in ("serious", "critical")]
     assert serious == [], [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in serious]
+
+
+def check_every_look(page: Page) -> None:
+    """The same on a screen and on a phone, light and dark."""
+    for width, scheme in LOOKS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        check_page(page)
 
 
 @contextmanager

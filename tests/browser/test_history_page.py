@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
-from tests.browser.dashboard_world import PHONE, SCREEN, check_page, looking
+from tests.browser.dashboard_world import check_page, looking
 from tests.browser.example import figures
 
 from penstock import App, InvalidInput
@@ -31,13 +31,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "report.html"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(SCREEN, "light"), (PHONE, "dark")])
-def test_the_report_is_shown_with_when_it_was_made(
-    app: App, browser: Browser, path: Path, width: int, scheme: str
-) -> None:
+def test_the_report_is_shown_with_when_it_was_made(app: App, browser: Browser, path: Path) -> None:
     with looking(app, browser, report=ReportFile(path)) as someone:
-        context = someone.new_context(width=width, scheme=scheme)
-        page = someone.open("/history", context)
+        page = someone.open("/history")
         expect(page.get_by_text("The report was not made yet")).to_be_visible()
         expect(page.locator("pre")).to_have_text(f"penstock report lake/ --out {path}")
         check_page(page)
@@ -49,7 +45,6 @@ def test_the_report_is_shown_with_when_it_was_made(
         # It has its colours: its style is let through.
         assert frame.locator("#keys").evaluate("section => getComputedStyle(section).borderRadius") != "0px"
         expect(page.locator(".lead")).to_contain_text("Made")
-        check_page(page)
         # In a page that is sandboxed as a whole the driver of the browser would wait for ever.
         alone = page.get_by_role("link", name="Open the report alone").get_attribute("href")
         assert "jobs ended" in httpx.get(f"{someone.url}{alone}").text

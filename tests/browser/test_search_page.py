@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser.dashboard_world import PHONE, SCREEN, Looking, check_page, looking
+from tests.browser.dashboard_world import PHONE, Looking, check_page, looking
 from tests.browser.mail_shop import HOSTILE, MailShop
 
 from penstock import App
@@ -65,9 +65,8 @@ def test_a_number_that_is_a_job_and_a_key_is_listed_as_both(shop: MailShop, some
     expect(page.locator("main tbody tr")).to_have_count(2)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(SCREEN, "light"), (PHONE, "dark")])
-def test_nothing_that_is_typed_does_harm(shop: MailShop, someone: Looking, width: int, scheme: str) -> None:
-    page = someone.open("/search", someone.new_context(width=width, scheme=scheme))
+def test_nothing_that_is_typed_does_harm(shop: MailShop, someone: Looking) -> None:
+    page = someone.open("/search", someone.new_context(width=PHONE, scheme="dark"))
     expect(page.get_by_text("Type a job's id")).to_be_visible()
     look_for(page, "nothing of that name")
     expect(page.get_by_text("Nothing was found.")).to_be_visible()

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,8 +134,43 @@ def test_from_the_queues_to_the_error_of_a_halted_key_and_its_release(penstock: 
         terminal.press("x", "y")
         terminal.shows("key 'c-1' goes on", "orders that wait: 2 halted")
         assert {each.key for each in shop.app.blocked_keys("orders")} == {"c-2", EVIL}
+        letter = shop.app.blocked_keys("orders")[0]
+        terminal.press("r")
+        terminal.shows(f"Retry job {letter.job_id}? y/n")
+        terminal.press("n")
+        terminal.shows("nothing was changed")
+        assert shop.app.job(letter.job_id).state == State.FAILED
+        terminal.press("r", "y")
+        terminal.shows(f"job {letter.job_id} is ready", "halted keys of queue orders: 1")
+        assert shop.app.job(letter.job_id).state == State.READY
+        assert [each.job_id for each in shop.app.blocked_keys("orders")] != [letter.job_id]
         terminal.press("escape", "escape")
-        terminal.shows("! orders: 2 keys halted")
+        terminal.shows("! orders: 1 key halted")
+
+
+def test_all_that_needs_attention_and_who_works_are_a_key_away(penstock: CommandLine, shop: Shop) -> None:
+    with top(penstock) as terminal:
+        terminal.shows("! orders: 3 keys halted")
+        terminal.press("a")
+        text = terminal.shows("what needs attention, worst first", "many is paused, 30 wait", "Enter its queue")
+        sentences = [line[2:] for line in text.splitlines() if line.startswith(("  ", "> "))]
+        told = shop.app.attention()
+        assert [(each.queue or "") in sentence for each, sentence in zip(told, sentences, strict=True)] == [True] * len(
+            told
+        )
+        terminal.press("down", "enter")
+        terminal.shows(f"queue {told[1].queue}", "partition")
+        terminal.press("escape", "escape", "w")
+        terminal.shows("workers: 0", "no worker is alive: penstock work MODULE:APP starts one")
+        worker = threading.Thread(target=lambda: shop.app.work(queues=["mail"], concurrency=3))
+        worker.start()
+        try:
+            (running,) = eventually(shop.app.workers, "a worker is alive")
+            terminal.shows("workers: 1", f"> {running.name}", "0 of 3", "mail")
+        finally:
+            shop.app.stop()
+            worker.join()
+        terminal.shows("workers: 0")
 
 
 def test_keys_that_are_held_for_a_retry_stand_behind_the_halted_ones(penstock: CommandLine, shop: Shop) -> None:

@@ -19,6 +19,7 @@ __all__ = ["drain_progress", "drain_shard"]
 _REASONS = {
     "partitions": "they are taken over by other shards as soon as all of these answer",
     "ready": "workers run them here; what none can run is carried to other shards",
+    "set aside": "they stay until a person retries or cancels them",
     "running": "they end here",
     "scheduled": "they are carried to other shards",
     "blocked": "they are carried to other shards",

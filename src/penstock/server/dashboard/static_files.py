@@ -1,8 +1,8 @@
 """The style sheet and the scripts: read once, found under a name that changes with what they say, so that browsers may
 keep them for ever.
 
-`idiomorph.min.js` is somebody else's: it puts a new form of a page into the old one and leaves alone what is the same.
-It lies here as it was published, with its licence, and a test holds its checksum.
+`idiomorph.min.js` (idiomorph 0.8.0) is somebody else's: it puts a new form of a page into the old one and leaves alone
+what is the same. It lies here as it was published, with its licence, and a test holds its checksum.
 """
 
 from __future__ import annotations

@@ -61,8 +61,11 @@ def _strip(failed: Sequence[int], step: timedelta) -> str:
     size = step // timedelta(hours=1) or step // timedelta(minutes=1)
     ago = [size * left for left in range(len(failed), -1, -1)]
     tips = [
-        f"{count(each)} attempts failed\n{ago[number]} to {ago[number + 1]} {unit} ago"
-        for number, each in enumerate(failed)
+        f"{_attempts(each)} failed\n{ago[number]} to {ago[number + 1]} {unit} ago" for number, each in enumerate(failed)
     ]
-    says = f"{count(sum(failed))} attempts failed in the last {'day' if step >= HOUR else 'hour'}"
+    says = f"{_attempts(sum(failed))} failed in the last {'day' if step >= HOUR else 'hour'}"
     return f'<div class="trend" role="img" aria-label="{says}">{strip(failed, max(failed, default=0), tips)}</div>'
+
+
+def _attempts(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{count(number)} attempts"

@@ -35,6 +35,8 @@ def show_job(view: View, job_id: str) -> Shown:
         return _show_missing(view, job_id, error)
     told = view.api.get("jobs", job_id, "explain")
     attempts = attempts_of(found)
+    # A job that was set aside waits for a person: it says so itself.
+    can_run = found.state in (State.FAILED, State.SCHEDULED) or "why" in told.detail
     values = {
         "job": found,
         "why": _with_links(told),
@@ -48,7 +50,7 @@ def show_job(view: View, job_id: str) -> Shown:
         "most_listed": MOST_LISTED,
         "trace_id": found.traceparent.split("-")[1] if found.traceparent else None,
         "can_cancel": found.state not in FINAL and view.may("POST", "jobs", job_id, "cancel"),
-        "can_retry": found.state in (State.FAILED, State.SCHEDULED) and view.may("POST", "jobs", job_id, "retry"),
+        "can_retry": can_run and view.may("POST", "jobs", job_id, "retry"),
         "can_edit": found.state is State.FAILED and not view.caller.hides_args,
         "can_reschedule": found.state in WAITING and view.may("POST", "jobs", job_id, "reschedule"),
         "can_release": bool(told.detail.get("halted")) and view.may("POST", "queues", found.queue, "release"),
