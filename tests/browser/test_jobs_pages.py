@@ -134,6 +134,31 @@ def test_those_that_are_ticked_are_changed_and_no_others(shop: MailShop, someone
     assert shop.app.job(ready).error == "by mistake"
 
 
+def test_what_was_cleared_is_no_dead_letter_any_more_and_is_not_offered_to_be_retried(
+    shop: MailShop, someone: Looking
+) -> None:
+    cleared, dead = shop.fail("nobody 1", "nobody 2")
+    (cause,) = shop.app.causes("mail")
+    shop.app.retry(dead)
+    assert shop.app.purge("mail", cause=cause.id) == 1
+    shop.work()
+    page = someone.open("/jobs?queue=mail&state=failed")
+    expect(page.locator(f"#job-{cleared} td.told")).to_contain_text("cleared")
+    expect(page.locator(f"#job-{dead} td.told")).not_to_contain_text("cleared")
+    for id_ in (cleared, dead):
+        page.get_by_label(f"Job {id_}", exact=True).check()
+    page.get_by_role("button", name="Retry those…").click()
+    expect(page.locator("main")).to_contain_text("Of 2 that were ticked, 1 can be.")
+    expect(page.get_by_role("row", name=str(cleared))).to_contain_text("it stays as it is: it was cleared")
+    page.get_by_role("button", name="Retry 1 dead letter", exact=True).click()
+    expect(page.locator(".said")).to_contain_text("1 job was retried")
+    assert states(shop, [cleared, dead]) == ["failed", "ready"]
+    page.goto(f"{someone.url}/jobs/{cleared}")
+    expect(page.locator(".why")).to_contain_text("It is no dead letter any more")
+    assert page.get_by_text("Retry").count() == 0
+    check_page(page)
+
+
 def test_a_list_follows_what_happens_and_stands_still_while_somebody_ticks(shop: MailShop, someone: Looking) -> None:
     first = shop.send.enqueue(to="ada")
     page, other = someone.open("/jobs?queue=mail"), someone.open("/jobs?queue=mail")

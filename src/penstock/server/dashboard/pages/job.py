@@ -12,6 +12,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.job_state import FINAL, State
 from penstock.server.dashboard.drawn import drawn
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.pages.chosen_jobs import ACTS, is_dead_letter
 from penstock.server.dashboard.pictures.attempts import attempts_of, draw_attempts
 from penstock.server.dashboard.pictures.family import MOST_DRAWN, draw_family
 from penstock.server.dashboard.pictures.life import life_of
@@ -48,8 +49,9 @@ def show_job(view: View, job_id: str) -> Shown:
         "most_listed": MOST_LISTED,
         "trace_id": found.traceparent.split("-")[1] if found.traceparent else None,
         "can_cancel": found.state not in FINAL and view.may("POST", "jobs", job_id, "cancel"),
-        "can_retry": found.state in (State.FAILED, State.SCHEDULED) and view.may("POST", "jobs", job_id, "retry"),
-        "can_edit": found.state is State.FAILED and not view.caller.hides_args,
+        "was_cleared": found.state is State.FAILED and not is_dead_letter(found),
+        "can_retry": ACTS["retry"].takes_job(found) and view.may("POST", "jobs", job_id, "retry"),
+        "can_edit": is_dead_letter(found) and not view.caller.hides_args,
         "can_reschedule": found.state in WAITING and view.may("POST", "jobs", job_id, "reschedule"),
         "can_release": bool(told.detail.get("halted")) and view.may("POST", "queues", found.queue, "release"),
     }
