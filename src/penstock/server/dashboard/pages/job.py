@@ -24,6 +24,8 @@ job = Pages()
 # So many ids in a sentence lead to their jobs, and so many parents or children are listed.
 MOST_LINKED = 20
 MOST_LISTED = 200
+# An instant in the reason is written as everywhere else on the page.
+_INSTANT = re.compile(r"\b(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?\+00:00")
 WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
@@ -38,7 +40,7 @@ def show_job(view: View, job_id: str) -> Shown:
     attempts = attempts_of(found)
     values = {
         "job": found,
-        "why": _with_links(told),
+        "why": _with_links(told, told.reason if found.state in FINAL else _INSTANT.sub(r"\1 UTC", told.reason)),
         "life": life_of(found),
         "attempts": attempts,
         "attempts_line": drawn(draw_attempts(found, attempts, view.now)) if attempts else None,
@@ -113,12 +115,12 @@ def _show_missing(view: View, job_id: str, error: InvalidInput | NotFound) -> Sh
     return Shown("job_missing.html", "No such job", values, status=404, is_live=False)
 
 
-def _with_links(told: Any) -> list[tuple[str, str | None]]:
+def _with_links(told: Any, reason: str) -> list[tuple[str, str | None]]:
     """The reason in pieces, those that are ids of jobs with the id."""
     ids = _ids_of(told.detail)[:MOST_LINKED]
     if not ids:
-        return [(told.reason, None)]
-    pieces = re.split(rf"(?<!\d)({'|'.join(ids)})(?!\d)", told.reason)
+        return [(reason, None)]
+    pieces = re.split(rf"(?<!\d)({'|'.join(ids)})(?!\d)", reason)
     return [(piece, piece if piece in ids else None) for piece in pieces if piece]
 
 
