@@ -67,7 +67,7 @@ def test_one_group_is_retried_and_another_discarded_after_a_count(shop: MailShop
     expect(page.locator(".said")).to_contain_text("3 jobs were retried")
     assert {str(shop.app.job(id_).state) for id_ in numbered} == {"ready"}
     assert shop.app.job(named).state == "failed"
-    page.goto(f"{someone.url}/dead-letters")
+    expect(page).to_have_url(f"{someone.url}/dead-letters?queue=mail")
     expect(page.locator("table.causes tbody tr")).to_have_count(1)
     group(page, "nobody else").get_by_role("link", name="Discard…").click()
     assert shop.app.stats("mail").dead == 1

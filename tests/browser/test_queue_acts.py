@@ -119,19 +119,23 @@ def test_limits_are_changed_given_and_taken_away_by_a_form(someone: Looking, sho
     expect(page.get_by_label("Limit", exact=True)).to_have_value("7")
     page.get_by_label("Limit", exact=True).fill("5")
     page.get_by_label("Total rate").fill("100/s")
-    page.get_by_label("Longest", exact=True).fill("5000")
+    page.get_by_label("Most waiting").fill("5000")
     page.get_by_label("Longest wait").fill("")
     # What somebody else changes meanwhile, and this form does not, stays.
     someone.app.limit("orders", total_limit=9)
     page.get_by_role("button", name="Change the limits").click()
     expect(page.locator(".said")).to_contain_text(
-        "orders has limit 5, total rate 100/s, longest 5000, longest wait none"
+        "orders has limit 5, total rate 100/s, most waiting 5000, longest wait none"
     )
     rules = someone.app.stats("orders").rules
     assert (rules.limit, rules.total_rate, rules.max_length, rules.max_wait) == (5, "100/s", 5000, None)
     assert rules.total_limit == 9
     page.get_by_role("button", name="Change the limits").click()
     expect(page.locator(".said")).to_contain_text("Nothing was changed")
+    page.get_by_label("Longest wait").fill("2h")
+    page.get_by_role("button", name="Change the limits").click()
+    expect(page.locator(".said")).to_contain_text("longest wait 2h")
+    assert someone.app.stats("orders").rules.max_wait == 7_200
 
 
 def test_a_limit_that_cannot_be_is_refused_with_what_was_typed(someone: Looking, shop: Shop) -> None:
@@ -193,7 +197,7 @@ def test_a_job_is_enqueued_by_a_form(someone: Looking, shop: Shop) -> None:
     assert page.locator("#tasks option").first.get_attribute("value") == "book"
     page.get_by_label("Task", exact=True).fill("book")
     page.get_by_label("Arguments, as JSON").fill('{"customer": "c-7", "step": 12345678901234567}')
-    page.get_by_label("Delay, in seconds").fill("90.5")
+    page.get_by_label("Delay").fill("90.5")
     page.get_by_label("Priority").select_option("2")
     before = datetime.now(UTC)
     page.get_by_role("button", name="Enqueue").click()
@@ -226,7 +230,7 @@ def test_arguments_that_are_no_json_come_back_as_they_were_typed(someone: Lookin
 
 @pytest.mark.parametrize(
     ("label", "typed", "said"),
-    [("Arguments, as JSON", "[1]", "args: they are one JSON object"), ("Delay, in seconds", "soon", "delay: 'soon'")],
+    [("Arguments, as JSON", "[1]", "args: they are one JSON object"), ("Delay", "soon", "delay: 'soon'")],
 )
 def test_what_is_no_job_is_refused_by_name(someone: Looking, shop: Shop, label: str, typed: str, said: str) -> None:
     page = enqueue_form(someone)

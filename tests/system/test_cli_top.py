@@ -224,6 +224,14 @@ def test_dead_letters_are_counted_before_they_are_retried(penstock: CommandLine,
     assert {entry.source for entry in entries} == {"cli"}
 
 
+def test_what_was_cleared_is_no_dead_letter_any_more(penstock: CommandLine, shop: Shop) -> None:
+    assert shop.app.purge("mail", state="failed") == 4
+    with top(penstock) as terminal:
+        terminal.shows("mail")
+        terminal.press("D")
+        assert "no route" not in terminal.shows("dead letters: 3, newest first", "ValueError")
+
+
 def test_a_queue_is_paused_and_resumed(penstock: CommandLine, shop: Shop) -> None:
     with top(penstock, "--queue", "reports", "--queue", "many", "--sort", "queue") as terminal:
         text = terminal.shows("> many", "reports", "2 queues")

@@ -49,12 +49,13 @@ def test_shares_are_never_nothing_or_all_where_they_only_near_it() -> None:
     assert [as_text(percent(share)) for share in (0, 0.000_1, 0.0042, 0.31, 0.988, 0.999_99, 1)] == [
         *("0 %", "< 0.1 %", "0.4 %", "31 %", "98.8 %", "> 99.9 %", "100 %"),
     ]
-    assert [rate(value) for value in (12_345.6, 2.5, 0.5, 0.01, 0.000_01)] == [
+    assert [rate(value) for value in (12_345.6, 2.5, 0.5, 0.01, 0.000_01, 0)] == [
         "12,346/s",
         "2.5/s",
         "30/min",
         "36/h",
         "0.0/h",
+        "0",
     ]
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "job_page",
     "jobs",
     "known_jobs",
+    "newest_dead_letters",
     "pause",
     "purge",
     "reschedule",
@@ -92,7 +93,16 @@ def job_page(
     databases: Databases, filters: JobFilters = ANY_JOB, *, limit: int = 100, before: int | str | None = None
 ) -> JobPage:
     """The same, and where to go on: down to where all shards have looked, so that whoever goes on misses nothing."""
-    answers = _list(databases, filters, limit, before)
+    return _page(databases, _list(databases, filters, limit, before), limit)
+
+
+def newest_dead_letters(databases: Databases, queue: str | None = None, *, limit: int = 100) -> JobPage:
+    """The same of dead letters, without those that failed and were cleared since."""
+    filters = JobFilters(queue=queue, state=State.FAILED)
+    return _page(databases, _list(databases, filters, limit, None, can_retry=True), limit)
+
+
+def _page(databases: Databases, answers: Answers[Listed], limit: int) -> JobPage:
     found, floor = _listed(answers)
     shown = [each for each in found if each.id >= floor][:limit]
     next_, searched_to = floor or None, None
@@ -223,10 +233,12 @@ def resume(databases: Databases, queue: str) -> None:
     databases.change(lambda connection: set_paused(connection, queue, False))
 
 
-def _list(databases: Databases, filters: JobFilters, limit: int, before: int | str | None) -> Answers[Listed]:
+def _list(
+    databases: Databases, filters: JobFilters, limit: int, before: int | str | None, *, can_retry: bool = False
+) -> Answers[Listed]:
     checked_count("limit", limit, most=MOST_LISTED)
     upper = None if before is None else checked_job_id(before, "before")
-    selection = _selection(databases, filters)
+    selection = _selection(databases, filters, can_retry=can_retry)
     return ask_everywhere(databases, lambda c: list_jobs(c, selection, limit=limit, before=upper))
 
 

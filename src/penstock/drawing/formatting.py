@@ -81,6 +81,8 @@ def percent(share: float) -> str:
 
 def rate(a_second: float) -> str:
     """Jobs a second, or a minute or an hour where a second is too short to count in."""
+    if a_second == 0:
+        return "0"
     unit, seconds = next((u, s) for u, s in _RATES if a_second * s >= 1 or u == "h")
     value = a_second * seconds
     return f"{value:,.0f}/{unit}" if value >= 10 else f"{value:.1f}/{unit}"

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from penstock.admin import newest_dead_letters
 from penstock.app import App
 from penstock.cli.live.attention import Concern, Weight
 from penstock.cli.live.page import MOST_ROWS, Page, Row, Seen, View, weight_style
@@ -199,9 +200,7 @@ class DeadPage(Page):
 
     def read(self, app: App) -> JobPage:
         """The newest of them."""
-        if self.queue is None:
-            return app.job_page(state="failed", limit=MOST_ROWS)
-        return app.job_page(state="failed", queue=self.queue, limit=MOST_ROWS)
+        return newest_dead_letters(app.databases, self.queue, limit=MOST_ROWS)
 
     def view(self, seen: Seen) -> View:
         """A row for each job."""

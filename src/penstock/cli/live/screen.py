@@ -196,6 +196,6 @@ def _draw(line: Text, columns: int) -> str:
         file=into, force_terminal=True, width=columns, markup=False, emoji=False, highlight=False, legacy_windows=False
     )
     cut = line.copy()
-    cut.truncate(columns, overflow="crop")
+    cut.truncate(columns, overflow="ellipsis")
     console.print(cut, end="", no_wrap=True, overflow="ignore", crop=False)
     return into.getvalue()

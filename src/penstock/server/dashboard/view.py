@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,9 @@ from penstock.server.dashboard.report_file import ReportFile
 from penstock.server.inner_api import InnerApi
 
 __all__ = ["Given", "View", "link"]
+
+_WAIT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 # What stands in the bar: a name, the first part of its path, and what one must be able to ask to be shown it; nothing:
 # that no part of the system is kept from whoever looks.
@@ -75,6 +79,11 @@ class Given:
         if not isfinite(number):
             raise InvalidInput(name, f"{found[:40]!r} is no length of time; write a number")
         return number
+
+    def seconds(self, name: str) -> float | None:
+        """A length of time, as a number of seconds or as 90s, 15m, 2h, 1d; or None."""
+        match = _WAIT.fullmatch((self.text(name) or "").strip())
+        return self.decimal(name) if match is None else float(match[1]) * _SECONDS[match[2]]
 
     def flag(self, name: str) -> bool:
         """Whether a box of that name was ticked."""

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.model.job_state import State
 from penstock.server.dashboard.view import Given, View
 
-__all__ = ["ACTS", "FILTERS", "Act", "as_body", "chosen_by", "offered_acts"]
+__all__ = ["ACTS", "FILTERS", "Act", "as_body", "chosen_by", "is_dead_letter", "offered_acts"]
 
 # By the name of a filter what it is called; the usual ones first.
 FILTERS: Mapping[str, str] = {
@@ -44,6 +44,10 @@ class Act:
     def fits(self, chosen: Mapping[str, str]) -> bool:
         """Whether there may be jobs among those that it is for."""
         return "state" not in chosen or chosen["state"] in self.takes
+
+    def takes_job(self, job: Any) -> bool:
+        """Whether it is for this job; a dead letter that was cleared stays failed, and is no dead letter any more."""
+        return job.state in self.takes and (job.state is not State.FAILED or is_dead_letter(job))
 
     def operation(self, chosen: Mapping[str, str]) -> tuple[str, ...] | None:
         """The path of the operation for what is chosen so; None where there is none."""
@@ -80,6 +84,11 @@ DISCARD = Act(
     is_danger=True,
 )
 ACTS: Mapping[str, Act] = {act.name: act for act in (RETRY, CANCEL, DISCARD)}
+
+
+def is_dead_letter(job: Any) -> bool:
+    """Whether it can be retried or cleared: what failed and was cleared has no cause any more."""
+    return job.state is State.FAILED and job.cause is not None
 
 
 def chosen_by(given: Given) -> dict[str, str]:

@@ -59,5 +59,5 @@ def _job(form: Given) -> dict[str, Any]:
     if form.text("priority") is not None:
         job["priority"] = form.number("priority")
     if form.text("delay") is not None:
-        job["delay"] = form.decimal("delay")
+        job["delay"] = form.seconds("delay")
     return job

@@ -12,6 +12,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.job_state import FINAL, State
 from penstock.server.dashboard.drawn import drawn
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.pages.chosen_jobs import ACTS, is_dead_letter
 from penstock.server.dashboard.pictures.attempts import attempts_of, draw_attempts
 from penstock.server.dashboard.pictures.family import MOST_DRAWN, draw_family
 from penstock.server.dashboard.pictures.life import life_of
@@ -23,6 +24,8 @@ job = Pages()
 # So many ids in a sentence lead to their jobs, and so many parents or children are listed.
 MOST_LINKED = 20
 MOST_LISTED = 200
+# An instant in the reason is written as everywhere else on the page.
+_INSTANT = re.compile(r"\b(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?\+00:00")
 WAITING = (State.SCHEDULED, State.BLOCKED, State.READY)
 
 
@@ -36,10 +39,10 @@ def show_job(view: View, job_id: str) -> Shown:
     told = view.api.get("jobs", job_id, "explain")
     attempts = attempts_of(found)
     # A job that was set aside waits for a person: it says so itself.
-    can_run = found.state in (State.FAILED, State.SCHEDULED) or "why" in told.detail
+    can_run = ACTS["retry"].takes_job(found) or "why" in told.detail
     values = {
         "job": found,
-        "why": _with_links(told),
+        "why": _with_links(told, told.reason if found.state in FINAL else _INSTANT.sub(r"\1 UTC", told.reason)),
         "life": life_of(found),
         "attempts": attempts,
         "attempts_line": drawn(draw_attempts(found, attempts, view.now)) if attempts else None,
@@ -50,8 +53,9 @@ def show_job(view: View, job_id: str) -> Shown:
         "most_listed": MOST_LISTED,
         "trace_id": found.traceparent.split("-")[1] if found.traceparent else None,
         "can_cancel": found.state not in FINAL and view.may("POST", "jobs", job_id, "cancel"),
+        "was_cleared": found.state is State.FAILED and not is_dead_letter(found),
         "can_retry": can_run and view.may("POST", "jobs", job_id, "retry"),
-        "can_edit": found.state is State.FAILED and not view.caller.hides_args,
+        "can_edit": is_dead_letter(found) and not view.caller.hides_args,
         "can_reschedule": found.state in WAITING and view.may("POST", "jobs", job_id, "reschedule"),
         "can_release": bool(told.detail.get("halted")) and view.may("POST", "queues", found.queue, "release"),
     }
@@ -113,12 +117,12 @@ def _show_missing(view: View, job_id: str, error: InvalidInput | NotFound) -> Sh
     return Shown("job_missing.html", "No such job", values, status=404, is_live=False)
 
 
-def _with_links(told: Any) -> list[tuple[str, str | None]]:
+def _with_links(told: Any, reason: str) -> list[tuple[str, str | None]]:
     """The reason in pieces, those that are ids of jobs with the id."""
     ids = _ids_of(told.detail)[:MOST_LINKED]
     if not ids:
-        return [(told.reason, None)]
-    pieces = re.split(rf"(?<!\d)({'|'.join(ids)})(?!\d)", told.reason)
+        return [(reason, None)]
+    pieces = re.split(rf"(?<!\d)({'|'.join(ids)})(?!\d)", reason)
     return [(piece, piece if piece in ids else None) for piece in pieces if piece]
 
 

@@ -34,9 +34,12 @@ def list_jobs(view: View) -> Shown:
         "tick_acts": [act for act in ACTS.values() if act.fits(chosen) and view.may("POST", "jobs", "0", act.name)],
         "page": None,
         "problem": None,
+        "must_choose": len(view.caller.queues or ()) > 1 and "queue" not in chosen,
         "newer": _newer(view) if before else None,
         "older": None,
     }
+    if values["must_choose"]:
+        return Shown("jobs.html", "Jobs", values | {"acts": [], "tick_acts": []}, is_live=False)
     try:
         page = view.api.get("jobs", **chosen, before=before, limit=ON_A_PAGE)
     except (InvalidInput, NotFound) as error:

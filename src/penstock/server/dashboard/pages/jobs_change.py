@@ -23,10 +23,10 @@ def show_change(view: View) -> Shown:
     act, chosen, ids = _read(view.query)
     for id_ in ids:
         view.api.check_may("POST", "jobs", id_, act.name)
-    each = [(id_, _state_of(view, id_)) for id_ in ids]
-    count = sum(state in act.takes for _, state in each) if ids else _preview(view, act, chosen)
+    each = [(id_, _find(view, id_)) for id_ in ids]
+    count = sum(job is not None and act.takes_job(job) for _, job in each) if ids else _preview(view, act, chosen)
     values = {"act": act, "chosen": chosen, "names": FILTERS, "ids": ids, "each": each, "count": count}
-    values["many"] = _many(act, chosen, count)
+    values |= {"many": _many(act, chosen, count), "back": _back(view, chosen, ids)}
     return Shown("jobs_change.html", f"{act.label} jobs", values, is_live=False)
 
 
@@ -37,7 +37,7 @@ def change(view: View) -> Done:
     reason = {"reason": view.form.text("reason")} if act.has_reason else {}
     if ids:
         # What has come into another state meanwhile stays as it is.
-        meant = [id_ for id_ in ids if _state_of(view, id_) in act.takes]
+        meant = [id_ for id_ in ids if (job := _find(view, id_)) is not None and act.takes_job(job)]
         for id_ in meant:
             view.api.send("POST", "jobs", id_, act.name, body=reason)
         count = len(meant)
@@ -45,7 +45,7 @@ def change(view: View) -> Done:
         body = as_body(act, chosen) | reason
         count = view.api.send("POST", *_operation(act, chosen), body=body).jobs
     said = act.did.format(f"{count:,} {'job was' if count == 1 else 'jobs were'}")
-    return Done(view.url("jobs", **chosen), said)
+    return Done(_back(view, chosen, ids), said)
 
 
 def _read(given: Given) -> tuple[Act, dict[str, str], list[str]]:
@@ -59,6 +59,13 @@ def _read(given: Given) -> tuple[Act, dict[str, str], list[str]]:
     if len(ids) > MOST_TICKED:
         raise InvalidInput("id", f"{len(ids)} jobs are too many to tick; choose them by a filter")
     return act, chosen_by(given), ids
+
+
+def _back(view: View, chosen: Mapping[str, str], ids: Sequence[str]) -> str:
+    """Where one goes on: after a whole cause to the others, else to the jobs that were looked at."""
+    if "cause" in chosen and not ids:
+        return view.url("dead-letters", queue=chosen.get("queue"))
+    return view.url("jobs", **chosen)
 
 
 def _preview(view: View, act: Act, chosen: Mapping[str, str]) -> int | None:
@@ -85,8 +92,8 @@ def _operation(act: Act, chosen: Mapping[str, str]) -> Sequence[str]:
     return path
 
 
-def _state_of(view: View, job_id: str) -> Any:
+def _find(view: View, job_id: str) -> Any:
     try:
-        return view.api.get("jobs", job_id).state
+        return view.api.get("jobs", job_id)
     except NotFound:
         return None

@@ -81,7 +81,9 @@ def _line(stats: Any, minutes: Sequence[Any]) -> Line:
     went = [_ended(minute) for minute in minutes]
     says = f"{count(sum(came))} came and {count(sum(went))} went in the last {MINUTES} minutes"
     picture = sparkline([("in", came), ("out", went)], says) if sum(came) + sum(went) else ""
-    return Line(stats, sum(came), sum(went), sum(minute.failed or 0 for minute in minutes), drawn(picture))
+    # One that was retried and died again is counted each time, and is one of those that there are.
+    failed = min(sum(minute.failed or 0 for minute in minutes), stats.dead)
+    return Line(stats, sum(came), sum(went), failed, drawn(picture))
 
 
 def _ended(minute: Any) -> int:

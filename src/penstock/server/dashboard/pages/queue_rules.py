@@ -33,8 +33,8 @@ LIVE_RULES = (
     LiveRule("total_rate", "Total rate", "rate", "so many start in all partitions together"),
     LiveRule("per_key_rate", "Rate of a key", "rate", "so many jobs of one key start"),
     LiveRule("run", "Run", "count", "so many jobs of a key in one go"),
-    LiveRule("max_length", "Longest", "count", "an enqueue is refused where a partition has so many ready"),
-    LiveRule("max_wait", "Longest wait", "seconds", "a job that waited for so many seconds expires"),
+    LiveRule("max_length", "Most waiting", "count", "an enqueue is refused where a partition has so many ready"),
+    LiveRule("max_wait", "Longest wait", "seconds", "a job that waited for so long expires: seconds, or 15m, 2h, 1d"),
     LiveRule("weights", "Weights", "json", f"shares of tenants where they are not even, as {EXAMPLE}"),
 )
 
@@ -98,7 +98,7 @@ def _read(form: Given, rule: LiveRule) -> Any:
     if rule.kind == "count":
         return form.number(rule.name)
     if rule.kind == "seconds":
-        return form.decimal(rule.name)
+        return form.seconds(rule.name)
     text = (form.text(rule.name) or "").strip()
     if not text or rule.kind == "rate":
         return text or None

@@ -77,6 +77,9 @@
   for (const input of document.querySelectorAll("input[data-zone]")) {
     input.value = Intl.DateTimeFormat().resolvedOptions().timeZone || input.value;
   }
+  // On a phone the places are wider than the screen: the one where one is comes into sight.
+  const place = document.querySelector(".bar-top nav a[aria-current]");
+  if (place) place.parentElement.scrollLeft = place.offsetLeft - (place.parentElement.clientWidth - place.offsetWidth) / 2;
   // A tab that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
