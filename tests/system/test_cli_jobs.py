@@ -129,7 +129,7 @@ def test_dead_letters_are_retried_cancelled_and_purged(penstock: CommandLine) ->
     assert penstock.done("retry", "--queue", "emails", "--preview").out == "3 jobs would be retried\n"
     assert penstock.done("retry", ids[0], "--json").json == {"job_id": ids[0], "state": "ready"}
     assert penstock.done("cancel", ids[0]).out == f"job {ids[0]} is cancelled\n"
-    assert "is not retried: finished: cancelled by penstock cancel; failed jobs can be" in penstock.refused(
+    assert "is not retried: finished: cancelled by penstock cancel; dead letters can be" in penstock.refused(
         "retry", ids[0]
     )
     assert "is not retried" in penstock.refused("retry", ids[0], "--json")

@@ -238,7 +238,7 @@ def test_what_is_not_done_to_a_job_is_a_refusal(in_process: InProcess, database_
         waiting, blocked = run.enqueue(), run.options(after=[run.options(delay=900).enqueue()]).enqueue()
     for words, told in {
         ("cancel", str(done)): "had already ended: succeeded",
-        ("retry", str(done)): "is not retried: finished: succeeded; failed jobs can be, and those that wait for a time",
+        ("retry", str(done)): "is not retried: finished: succeeded; dead letters can be, and jobs that wait for a time",
         ("retry", str(child)): f"is not retried: cancelled for {parent}, a dead letter: retry it and it waits again",
         ("retry", str(blocked)): "is not retried: blocked by ",
         ("reschedule", str(done), "1h"): "is succeeded, and does not wait for a time: nothing was changed",

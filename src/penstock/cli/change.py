@@ -126,7 +126,7 @@ def retry(
         if done is not State.READY:
             raise PenstockError(
                 f"job {job_id} is not retried: {app.explain(job_id).reason}; "
-                "dead letters can be that nobody cleared, and jobs that wait for a time"
+                "dead letters can be, and jobs that wait for a time"
             )
     _tell({"job_id": job_id, "state": done}, f"job {job_id} is {done}", as_json)
 
