@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from time import sleep
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -11,6 +13,7 @@ from tests.browser.dashboard_world import Looking, looking
 from tests.browser.queue_world import HALTED, HOSTILE, Shop
 
 from penstock import App
+from penstock.server.inner_api import InnerApi
 
 
 @pytest.fixture
@@ -206,6 +209,36 @@ def test_a_job_is_enqueued_by_a_form(someone: Looking, shop: Shop) -> None:
     assert (job.key, job.priority, job.args["step"]) == ("c-7", 2, 12345678901234567)
     assert job.run_at is not None
     assert timedelta(seconds=80) < job.run_at - before < timedelta(seconds=200)
+
+
+def test_a_button_that_is_clicked_again_before_the_answer_acts_once(
+    someone: Looking, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(someone.app.jobs(queue="orders"))
+    send = InnerApi.send
+
+    def send_slowly(self: InnerApi, *parts: Any, **named: Any) -> Any:
+        sleep(1.0)
+        return send(self, *parts, **named)
+
+    monkeypatch.setattr(InnerApi, "send", send_slowly)
+    page = enqueue_form(someone)
+    page.get_by_label("Task", exact=True).fill("book")
+    page.get_by_label("Arguments, as JSON").fill('{"customer": "c-9", "step": 1}')
+    button = page.get_by_role("button", name="Enqueue").bounding_box()
+    assert button is not None
+    for _ in range(3):
+        page.mouse.click(button["x"] + 5, button["y"] + 5)
+        sleep(0.2)
+    expect(page.locator(".said")).to_contain_text("was enqueued")
+    assert len(someone.app.jobs(queue="orders")) == before + 1
+    # Another time it is sent again.
+    page.go_back()
+    page.get_by_label("Task", exact=True).fill("book")
+    page.get_by_label("Arguments, as JSON").fill('{"customer": "c-9", "step": 1}')
+    page.get_by_role("button", name="Enqueue").click()
+    expect(page.locator(".said")).to_contain_text("was enqueued")
+    assert len(someone.app.jobs(queue="orders")) == before + 2
 
 
 def test_arguments_that_are_no_json_come_back_as_they_were_typed(someone: Looking, shop: Shop) -> None:

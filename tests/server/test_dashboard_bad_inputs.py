@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import httpx
@@ -157,3 +159,24 @@ def test_what_stands_in_an_address_is_no_event_of_its_own(client: httpx.Client) 
     assert [line for line in event.split("\n") if line and not line.startswith("data: ")] == ["event: page"]
     assert 'value="x&#13;&#13;data: OWNED&#13;event: page&#13;&#13;&#10;y"' in event
     assert "No job matches" in event
+
+
+def test_nobody_who_looks_waits_behind_acts_that_wait(
+    app: App, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.set_queue("mail")
+    word = csrf_in(client.get("/"))
+    goes_on = threading.Event()
+    monkeypatch.setattr(app, "pause", lambda _: goes_on.wait(60))
+
+    def act(_: int) -> int:
+        return client.post("/queues/mail/pause", data={"csrf": word}).status_code
+
+    with ThreadPoolExecutor(8) as people:
+        acts = people.map(act, range(8))
+        try:
+            for _ in range(20):
+                assert client.get("/jobs", timeout=20).status_code == 200
+        finally:
+            goes_on.set()
+        assert list(acts) == [303] * 8

@@ -89,6 +89,16 @@ def test_no_script_and_no_other_site_gets_the_cookie_and_it_ends(app: App, clien
         assert (morsel["secure"], morsel["httponly"], morsel["samesite"]) == (True, True, "lax"), name
 
 
+def test_who_signs_in_without_tls_is_told_that_the_browser_keeps_no_cookie(app: App, client: httpx.Client) -> None:
+    token = app.create_token("ada", role="read")
+    elsewhere = {"Host": "jobs.example.org", "Origin": "http://jobs.example.org"}
+    word = csrf_in(client.get("/sign-in", headers=elsewhere))
+    # A browser drops a cookie that is for TLS only and came without.
+    client.cookies.clear()
+    answer = client.post("/sign-in", data={"csrf": word, "token": token}, headers=elsewhere)
+    assert (answer.status_code, "by HTTPS only" in answer.text) == (403, True)
+
+
 def test_after_half_a_day_one_signs_in_again(app: App, client: httpx.Client) -> None:
     token = app.create_token("ada", role="read")
     for until in (int(system.now().timestamp()) - 1, "", "x", "9" * 40, "-5"):

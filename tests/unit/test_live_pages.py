@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from penstock.clock import system
-from penstock.errors import PenstockError
+from penstock.errors import PartitionUnavailable, PenstockError
 from penstock.model.token import Role
 from penstock.server.dashboard import live
 from penstock.server.dashboard.live import LivePages, OpenPage, PageStream, Scope
@@ -157,6 +157,36 @@ def test_drawing_takes_a_small_share_of_the_time(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(system, "monotonic", lambda: now)
     asyncio.run(scenario())
     assert pauses[0] == pytest.approx(6.0 / live.MOST_SHARE - 6.0)
+
+
+def test_after_an_outage_nobody_looks_at_an_old_page_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    paused = asyncio.Event()
+    now = 0.0
+
+    async def note(_: asyncio.Event, seconds: float) -> None:
+        pauses.append(seconds)
+        paused.set()
+        await asyncio.sleep(0)
+
+    def draw(drawn: OpenPage, _: Reads) -> str:
+        nonlocal now
+        now += 30.0
+        if drawn.path == "/waits":
+            return "the database came back"
+        raise PartitionUnavailable("it does not answer")
+
+    async def scenario() -> None:
+        pages = LivePages(draw, at_once, asyncio.Event())
+        streams = [pages.open(page(path)) for path in ("/waits", *(f"/{number}" for number in range(20)))]
+        await paused.wait()
+        for stream in streams:
+            pages.close(stream)
+
+    monkeypatch.setattr(live, "wait_at_most", note)
+    monkeypatch.setattr(system, "monotonic", lambda: now)
+    asyncio.run(scenario())
+    assert pauses[0] <= 30
 
 
 def test_beyond_a_bound_a_page_stays_as_it_was_opened(monkeypatch: pytest.MonkeyPatch) -> None:

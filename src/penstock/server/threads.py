@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["ADMITTING", "DRAWING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
+__all__ = ["ACTING", "ADMITTING", "DRAWING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
 
 T = TypeVar("T")
 # What their threads are called.
 PRODUCING, LOADING, LOOKING, WATCHING = "penstock-produce", "penstock-load", "penstock-look", "penstock-watch"
-ADMITTING, DRAWING = "penstock-admit", "penstock-page"
+ADMITTING, DRAWING, ACTING = "penstock-admit", "penstock-page", "penstock-act"
 MOST_WAITING = 1_000
 
 

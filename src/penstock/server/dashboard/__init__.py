@@ -7,6 +7,7 @@ session       who looks: a token in a cookie, a proxy's user, or whoever sits at
 forms         forms that were sent, and that they come from a page of this server
 arguments     arguments that somebody typed, passed on as they were written
 live          open pages are drawn again every few seconds, each once for all who look at it
+missing       what is not found, or is where nobody answers
 confirmation  a page before something that is not undone
 report_file   the page that Spark made of the history
 drawn         templates, and how numbers, times and other people's words stand in them

@@ -43,7 +43,7 @@ from penstock.server.operation import EVENTS
 from penstock.server.problem import ProblemError, problem_of
 from penstock.server.router import Router
 from penstock.server.standing_calls import StandingCalls
-from penstock.server.threads import DRAWING, CallThreads
+from penstock.server.threads import ACTING, DRAWING, CallThreads
 
 __all__ = ["Dashboard"]
 
@@ -94,6 +94,8 @@ class Dashboard:
         self._rates = rates
         self._pages: Router[Entry] = Router(PAGES)
         self._threads = CallThreads(DRAWING, PAGE_THREADS)
+        # An act waits for a database that does not answer; nobody who looks waits behind it.
+        self._acting = CallThreads(ACTING, PAGE_THREADS)
         self._live = LivePages(self._draw_again, self._threads.run, services.stopping)
         self._standing = StandingCalls(self._admit)
         # The server's, known with the first request.
@@ -102,6 +104,7 @@ class Dashboard:
     def close(self) -> None:
         """Wait for what is drawn."""
         self._threads.close()
+        self._acting.close()
 
     def has(self, method: str, parts: tuple[bytes, ...]) -> bool:
         """Whether there is a page, an act or a file of that path."""
@@ -172,8 +175,9 @@ class Dashboard:
         def call() -> Result:
             return entry.function(view, **named)
 
+        threads = self._acting if entry.method == "POST" else self._threads
         with acting_as(Actor(view.caller.name, "http", view.caller.address)):
-            return await self._threads.run(call)
+            return await threads.run(call)
 
     async def _page(self, view: View, shown: Shown, said: tuple[str, bool] | None, scope: Scope) -> HTMLResponse:
         asked = scope.get("query_string", b"").decode("ascii", errors="replace")

@@ -15,6 +15,7 @@ from starlette.types import Receive
 
 from penstock.errors import InvalidInput
 from penstock.server.body import read_body
+from penstock.server.dashboard.session import CSRF_COOKIE, cookies_of
 from penstock.server.dashboard.view import Given
 from penstock.server.problem import ProblemError
 
@@ -40,7 +41,11 @@ async def read_form(receive: Receive, headers: Headers, csrf: str) -> Given:
     given = Given([(name, value.replace("\r\n", "\n")) for name, value in pairs])
     if not csrf or not compare_digest((given.text(CSRF_FIELD) or "").encode(), csrf.encode()):
         raise ProblemError(
-            "forbidden", "the form is not of a page that was opened here; open the page again and send it once more"
+            "forbidden",
+            "the form is not of a page that was opened here; open the page again and send it once more"
+            if CSRF_COOKIE in cookies_of(headers)
+            else "the browser sent no cookie of this server: it keeps them by HTTPS only, unless the server is on the "
+            "same machine; open the page by https://, or allow cookies",
         )
     return given
 

@@ -24,7 +24,17 @@ from penstock.server.caller import Caller
 from penstock.server.guard import Guard
 from penstock.server.problem import ProblemError
 
-__all__ = ["LOOKING_ROLES", "Session", "TrustedProxy", "csrf_of", "keep_csrf", "keep_said", "said_by"]
+__all__ = [
+    "CSRF_COOKIE",
+    "LOOKING_ROLES",
+    "Session",
+    "TrustedProxy",
+    "cookies_of",
+    "csrf_of",
+    "keep_csrf",
+    "keep_said",
+    "said_by",
+]
 
 TOKEN_COOKIE = "penstock_token"  # noqa: S105  (a cookie's name)
 CSRF_COOKIE = "penstock_csrf"

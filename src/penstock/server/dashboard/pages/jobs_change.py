@@ -36,16 +36,21 @@ def change(view: View) -> Done:
     act, chosen, ids = _read(view.query)
     reason = {"reason": view.form.text("reason")} if act.has_reason else {}
     if ids:
-        # What has come into another state meanwhile stays as it is.
-        meant = [id_ for id_ in ids if (job := _find(view, id_)) is not None and act.takes_job(job)]
-        for id_ in meant:
-            view.api.send("POST", "jobs", id_, act.name, body=reason)
-        count = len(meant)
+        done = view.api.send("POST", "jobs", act.name, body={"ids": ids} | reason)
+        rest = _told_of_rest([each.outcome for each in done.each])
     else:
-        body = as_body(act, chosen) | reason
-        count = view.api.send("POST", *_operation(act, chosen), body=body).jobs
-    said = act.did.format(f"{count:,} {'job was' if count == 1 else 'jobs were'}")
-    return Done(_back(view, chosen, ids), said)
+        done = view.api.send("POST", *_operation(act, chosen), body=as_body(act, chosen) | reason)
+        rest = ""
+    said = act.did.format(f"{done.jobs:,} {'job was' if done.jobs == 1 else 'jobs were'}")
+    return Done(_back(view, chosen, ids), said + rest)
+
+
+def _told_of_rest(outcomes: Sequence[str]) -> str:
+    """Of jobs that were ticked and to which nothing was done: some come into another state meanwhile."""
+    away = outcomes.count("unavailable")
+    stay = len(outcomes) - outcomes.count("done") - away
+    said = f" {stay:,} {'stays' if stay == 1 else 'stay'} as {'it is' if stay == 1 else 'they are'}." if stay else ""
+    return said + (f" Of {away:,} nobody knows: the shard does not answer." if away else "")
 
 
 def _read(given: Given) -> tuple[Act, dict[str, str], list[str]]:

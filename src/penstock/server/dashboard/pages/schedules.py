@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput, NotFound, PenstockError
 from penstock.server.dashboard.arguments import read_arguments
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.missing import missing
 from penstock.server.dashboard.view import View
 from penstock.server.problem import problem_of
 
@@ -173,17 +174,22 @@ def _read_args(given: str | None) -> Any:
 
 
 def _known(view: View, name: str) -> Any:
-    found = _find(view, name)
+    found, away = _search(view, name)
     if found is None:
-        raise NotFound(f"there is no schedule {name[:80]!r}; the page of schedules has those there are")
+        raise missing(f"schedule {name[:80]!r}", "the page of schedules has those there are", away)
     return found
 
 
 def _find(view: View, name: str) -> Any:
+    return _search(view, name)[0]
+
+
+def _search(view: View, name: str) -> tuple[Any, list[str]]:
+    """The entry of that name, and the shards that did not answer."""
     after: str | None = None
     while True:
         page = view.api.get("crons", after=after)
         found = next((cron for cron in page.crons if cron.name == name), None)
         if found is not None or page.next is None:
-            return found
+            return found, page.unavailable
         after = page.next

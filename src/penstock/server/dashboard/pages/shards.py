@@ -9,6 +9,7 @@ from penstock.errors import NotFound
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
 from penstock.server.dashboard.view import View
+from penstock.server.problem import ProblemError
 
 __all__ = ["shards"]
 
@@ -35,6 +36,8 @@ def ask_to_drain(view: View, shard: str) -> Shown:
     found: Any = next((each for each in every if each.name == shard), None)
     if found is None:
         raise NotFound(f"there is no shard {shard[:40]}; the page of shards has those there are")
+    if found.health == "down":
+        raise ProblemError("partition-unavailable", f"shard {shard} does not answer, so nothing can move from it")
     others = sum(each.state == "active" for each in every) - (found.state == "active")
     sentences = [
         f"{_of(found.partitions, 'partition')} with {_of(found.queued, 'ready job')} and "

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.errors import InvalidInput, NotFound
+from penstock.errors import InvalidInput
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.missing import missing
 from penstock.server.dashboard.view import View
 from penstock.server.problem import problem_of
 
@@ -65,9 +66,10 @@ def create_token(view: View) -> Shown:
 @tokens.show("/tokens/{token}/revoke")
 def ask_to_revoke(view: View, token: str) -> Shown:
     """What revoking it means."""
-    found: Any = next((each for each in view.api.get("tokens").tokens if each.name == token), None)
+    known = view.api.get("tokens")
+    found: Any = next((each for each in known.tokens if each.name == token), None)
     if found is None:
-        raise NotFound(f"there is no token {token[:80]!r}; the page of tokens has those there are")
+        raise missing(f"token {token[:80]!r}", "the page of tokens has those there are", known.unavailable)
     sentences = [
         f"Its role is {found.role}. Within a second nobody comes in by it any more, at any server; what its bearer has "
         "open ends.",

@@ -73,6 +73,13 @@
     }
     count();
   });
+  // A form is sent once, however often its button is clicked until the answer comes.
+  const sent = new WeakMap();
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    if (Date.now() - (sent.get(event.target) || 0) < 30000) event.preventDefault();
+    else sent.set(event.target, Date.now());
+  });
   // Times are typed as this machine's clock tells them.
   for (const input of document.querySelectorAll("input[data-zone]")) {
     input.value = Intl.DateTimeFormat().resolvedOptions().timeZone || input.value;
@@ -83,7 +90,10 @@
   // A tab that nobody sees asks for nothing.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   addEventListener("pagehide", close);
-  addEventListener("pageshow", open);
+  addEventListener("pageshow", () => {
+    for (const form of document.forms) sent.delete(form);
+    open();
+  });
   count();
   open();
 })();
