@@ -124,7 +124,9 @@ class TroubledWorld:
                 " previous = previous - interval '2 minutes'"
             )
             connection.execute(
-                "insert into penstock.trouble (duty, error, since) values (%s, %s, now())", [DUTY, HOSTILE]
+                # It is not over as soon as nobody notes it again.
+                "insert into penstock.trouble (duty, error, since, noted_at) values (%s, %s, now(), 'infinity')",
+                [DUTY, HOSTILE],
             )
 
         self.run_at("slow", sweep.note_minute)
