@@ -97,7 +97,7 @@ class Shown(NamedTuple):
 
 EVIL = "<script>alert(1)</script>"
 # Without acts a table may have nothing in it that takes the focus.
-READ = {"workers": "export", "loads": EVIL, "schedules": EVIL, "shards": "active"}
+READ = {"schedules": EVIL, "shards": "active"}
 PAGES: dict[str, Shown] = {
     "overview": Shown("/", "Needs attention"),
     "search": Shown("/search?q={key}", EVIL),
@@ -167,6 +167,22 @@ def visit(
         yield Visit(world, someone)
 
 
+def open_overview(visit: Visit, *, scripts: bool = True) -> Page:
+    page = visit.open("/", scripts=scripts)
+    # All of them, where not all are shown.
+    for summary in page.locator("#attention summary").all():
+        summary.click()
+    return page
+
+
+# The first test of all: a queue is told to grow for some minutes only.
+def test_the_overview_tells_all_that_is_wrong_the_most_urgent_first(visit: Visit) -> None:
+    page = open_overview(visit)
+    told = [" ".join(each.split()) for each in page.locator("#attention li > span").all_inner_texts()]
+    assert len(told) == len(TROUBLES), told
+    assert [said[: len(text)] for said, text in zip(told, TROUBLES, strict=True)] == TROUBLES
+
+
 def check(visit: Visit, shown: Shown) -> None:
     """With scripts it is seen in every way; without them as much is there."""
     told = []
@@ -189,20 +205,6 @@ def check(visit: Visit, shown: Shown) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_seen_and_read_by_anybody(visit: Visit, name: str) -> None:
     check(visit, PAGES[name])
-
-
-def open_overview(visit: Visit, *, scripts: bool = True) -> Page:
-    page = visit.open("/", scripts=scripts)
-    page.locator("#attention summary").click()
-    return page
-
-
-def test_the_overview_tells_all_that_is_wrong_the_most_urgent_first(visit: Visit) -> None:
-    page = open_overview(visit)
-    told = [" ".join(each.split()) for each in page.locator("#attention li > span").all_inner_texts()]
-    assert [(said[: len(text)], text) for said, text in zip(told, TROUBLES, strict=True)] == [
-        (each,) * 2 for each in TROUBLES
-    ]
 
 
 def test_what_was_paused_is_resumed_from_the_overview(visit: Visit) -> None:

@@ -121,7 +121,6 @@ def test_parents_and_children_are_a_graph_that_leads_to_them(shop: MailShop, som
     drawn = page.locator("svg.family a")
     expect(drawn).to_have_count(20 + 2)
     assert page.locator("ul.ids a").count() == 30 + 2
-    check_page(page)
     drawn.last.click()
     expect(page).to_have_url(re.compile(f"/jobs/({'|'.join(map(str, children))})$"))
 
@@ -177,9 +176,7 @@ def test_what_others_wrote_is_only_text(shop: MailShop, someone: Looking) -> Non
     page = someone.open(f"/jobs/{id_}", someone.new_context(width=PHONE, scheme="dark"))
     expect(page.locator("section.why")).to_contain_text("<script>alert(1)</script>")
     page.locator("ol.attempts summary").first.click()
-    check_page(page)
     page.get_by_role("link", name="Retry with other arguments").click()
-    check_page(page)
     page.get_by_role("button", name="Retry with these").click()
     expect(page).to_have_url(f"{someone.url}/jobs/{id_}")
     job = shop.app.job(id_)
@@ -191,7 +188,6 @@ def test_a_job_that_is_not_there_is_said_to_be_missing(someone: Looking) -> None
         page = someone.open(f"/jobs/{id_}")
         expect(page.locator("h1")).to_have_text(f"There is no job {id_}")
         someone.said.remove(NOT_FOUND)
-    check_page(page)
 
 
 def test_without_scripts_a_page_is_read_and_its_buttons_work(shop: MailShop, someone: Looking) -> None:

@@ -120,7 +120,6 @@ def test_those_that_are_ticked_are_changed_and_no_others(shop: MailShop, someone
     expect(page.locator("h1")).to_have_text("Retry 2 dead letters?")
     expect(page.locator("main")).to_contain_text("Of 3 that were ticked, 2 can be.")
     assert states(shop, ids) == ["failed"] * 3
-    check_page(page)
     page.get_by_role("button", name="Retry 2 dead letters").click()
     expect(page.locator(".said")).to_contain_text("2 jobs were retried")
     expect(page).to_have_url(f"{someone.url}/jobs?queue=mail")
@@ -265,10 +264,7 @@ def test_what_others_wrote_is_only_text(shop: MailShop, someone: Looking) -> Non
     shop.send.options(delay=3_600).enqueue(to="ada")
     page = someone.open("/jobs", someone.new_context(width=PHONE, scheme="dark"))
     expect(page.locator("table.jobs")).to_contain_text("<script>alert(1)</script>")
-    check_page(page)
     page.locator("table.jobs td.name a").nth(3).click()
     page.get_by_text("More filters").click()
-    check_page(page)
     page.get_by_role("link", name=re.compile("Retry all")).click()
-    check_page(page)
     assert len(page.content()) < 100_000

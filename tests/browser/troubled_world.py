@@ -123,10 +123,9 @@ class TroubledWorld:
                 "update penstock.minute set noted_at = noted_at - interval '2 minutes',"
                 " previous = previous - interval '2 minutes'"
             )
-            # As a worker that goes on failing would: what nobody has noted for two minutes is no trouble any more.
             connection.execute(
-                "insert into penstock.trouble (duty, error, since, noted_at)"
-                " values (%s, %s, now(), now() + interval '1 day')",
+                # It is not over as soon as nobody notes it again.
+                "insert into penstock.trouble (duty, error, since, noted_at) values (%s, %s, now(), 'infinity')",
                 [DUTY, HOSTILE],
             )
 
