@@ -31,7 +31,7 @@ TROUBLES = [
     "2 keys of orders",
     "full is nearly full: 9 jobs wait, at 10 it refuses more.",
     "2 jobs of orders",
-    "1 job of mail became a dead letter in the last hour; 1 in all.",
+    "1 job of mail became a dead letter in the last hour.",
     "The last job of the schedule failed",
     "2 jobs of mail cannot be read and were set aside.",
     "slow grows: ",
