@@ -41,7 +41,6 @@ def _pages(shop: Shop) -> dict[str, str]:
         "dashboard-queue": "/queues/payments",
         "dashboard-jobs": "/jobs?queue=payments&state=failed",
         "dashboard-job": f"/jobs/{dead.id}",
-        "dashboard-dead-letters": "/dead-letters",
         "dashboard-schedules": "/schedules",
         "dashboard-workers": "/workers",
     }

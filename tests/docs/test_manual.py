@@ -65,6 +65,11 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def test_every_picture_is_on_a_page() -> None:
+    shown = {(page.parent / target).resolve() for page in PAGES for target in _LINK.findall(_prose(page))}
+    assert set((DOCS / "pictures").iterdir()) - shown == set()
+
+
 def test_every_page_is_in_the_index() -> None:
     listed = {(DOCS / target.partition("#")[0]).resolve() for target in _LINK.findall(_prose(DOCS / "index.md"))}
     adrs = set((DOCS / "adr").glob("*.md"))

@@ -80,7 +80,12 @@ def _line(stats: Any, minutes: Sequence[Any]) -> Line:
     came = [minute.enqueued or 0 for minute in minutes]
     went = [_ended(minute) for minute in minutes]
     says = f"{count(sum(came))} came and {count(sum(went))} went in the last {MINUTES} minutes"
-    picture = sparkline([("in", came), ("out", went)], says) if sum(came) + sum(went) else ""
+    # As rates: what was noted is seldom a whole minute, and the latest may be a part of one.
+    rates = [
+        [each * 60 / (minute.seconds or 60) for each, minute in zip(counts, minutes, strict=True)]
+        for counts in (came, went)
+    ]
+    picture = sparkline(list(zip(("in", "out"), rates, strict=True)), says) if sum(came) + sum(went) else ""
     # One that was retried and died again is counted each time, and is one of those that there are.
     failed = min(sum(minute.failed or 0 for minute in minutes), stats.dead)
     return Line(stats, sum(came), sum(went), failed, drawn(picture))
