@@ -139,7 +139,7 @@ def test_a_load_is_told_until_it_is_done(shop: Shop, client: Client, database_ur
         assert next(event for event in events if event.data["waiting"] == 0)
     assert client.post("loads/l/pause")["name"] == "l"
     assert client.post("loads/l/resume")["name"] == "l"
-    assert client.post("loads/l/cancel", {"reason": "x"}) == {"name": "l", "jobs": 0}
+    assert client.post("loads/l/cancel", {"reason": "x"}) == {"name": "l", "jobs": 0, "preview": False}
     assert client.refused("GET", "events?load=none")["code"] == "not-found"
 
 
