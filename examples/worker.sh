@@ -9,13 +9,19 @@ call() { # METHOD PATH BODY; what goes wrong on the way is asked again, which is
     --data "$3" "$server/$2"
 }
 
-answer=$(call POST workers "$(jq -nc --arg q "$queue" '{name: "shell", queues: {($q): {greet: {}}}, concurrency: 1}')")
-worker=$(jq -er '.worker // empty' <<<"$answer") || { jq -r .detail <<<"$answer" >&2; exit 1; }
+register() { # anew, too, after it was declared dead: what it held goes to others
+  ends='[]' number=1
+  answer=$(call POST workers "$(jq -nc --arg q "$queue" '{name: "shell", queues: {($q): {greet: {}}}, concurrency: 1}')")
+  worker=$(jq -er '.worker // empty' <<<"$answer") || { jq -r .detail <<<"$answer" >&2; exit 1; }
+}
+
+register
 trap 'call DELETE "workers/$worker" ""' EXIT
 trap 'exit 0' INT TERM
-ends='[]'
-for ((number = 1; ; number++)); do
+while true; do
   answer=$(call POST "workers/$worker/poll" "{\"number\": $number, \"ends\": $ends, \"want\": 1, \"wait\": 10}")
+  [ "$(jq -r .code <<<"$answer")" != worker-gone ] || { register; continue; }
   jq -e .jobs <<<"$answer" >/dev/null || { jq -r .detail <<<"$answer" >&2; exit 1; }
   ends=$(jq -c '[.jobs[] | {job: .id, lease, end: "succeeded", result: "hello \(.args.name)"}]' <<<"$answer")
+  number=$((number + 1))
 done

@@ -135,6 +135,21 @@ def test_a_worker_in_shell_gets_through_kills_of_its_server_and_of_itself(
     assert app.stats(queue).total_completed == 2 * KEYS
 
 
+@pytest.mark.parametrize("command", [NODE, SHELL], ids=["javascript", "shell"])
+def test_a_worker_that_was_declared_dead_registers_anew(app: App, database_url: str, command: list[str]) -> None:
+    port = free_port()
+    with (
+        process(serve(database_url, port)),
+        process([*command, "greetings"], PENSTOCK_SERVER=f"http://127.0.0.1:{port}"),
+    ):
+        enqueue(app, "greetings", 1)
+        wait_for_completed(app, "greetings", 1)
+        with psycopg.connect(app.plain_url) as connection:
+            connection.execute("delete from penstock.worker where id in (select worker_id from penstock.remote_worker)")
+        enqueue(app, "greetings", 1)
+        wait_for_completed(app, "greetings", 2)
+
+
 @pytest.mark.parametrize("command", [NODE, SHELL])
 def test_a_worker_that_is_refused_says_why_and_ends(app: App, database_url: str, command: list[str]) -> None:
     port = free_port()

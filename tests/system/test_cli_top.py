@@ -141,7 +141,7 @@ def test_from_the_queues_to_the_error_of_a_halted_key_and_its_release(penstock: 
         terminal.shows("nothing was changed")
         assert shop.app.job(letter.job_id).state == State.FAILED
         terminal.press("r", "y")
-        terminal.shows(f"job {letter.job_id} is ready", "halted keys of queue orders: 1")
+        terminal.shows(f"job {letter.job_id} is ready", "orders that wait: 1 halted")
         assert shop.app.job(letter.job_id).state == State.READY
         assert [each.job_id for each in shop.app.blocked_keys("orders")] != [letter.job_id]
         terminal.press("escape", "escape")
