@@ -46,6 +46,9 @@ def test_what_happened_is_drawn_over_an_hour_or_a_day(someone: Looking, shop: Sh
     flow = page.get_by_role("img", name=re.compile("comes in and goes out"))
     expect(flow).to_have_attribute("aria-label", re.compile("no worker ran"))
     noted = fill_minutes(someone.app, "orders")
+    expect(page.locator(".tile", has_text="Done")).to_contain_text(
+        re.compile(f"in {noted.came}, out [0-9]+ a minute"), timeout=60_000
+    )
     page.get_by_role("link", name="24 h").click()
     expect(page).to_have_url(re.compile("minutes=1440"))
     expect(flow).to_have_attribute("aria-label", re.compile(f"in {noted.came} a minute"))

@@ -20,10 +20,11 @@ from tests.system.facts import eventually
 
 __all__ = ["Terminal"]
 
-# The terminal is the program's own: Ctrl-C, Ctrl-Z and a change of size reach it from there.
+# The terminal is the program's own: Ctrl-C, Ctrl-Z and a change of size reach it from there, also where the tests run
+# in the background of a shell that has them ignore Ctrl-C.
 _LEADS = (
-    "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-    "os.execvp(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 KEYS = {
     "enter": "\r",

@@ -78,13 +78,13 @@ def resume(view: View, queue: str) -> Done:
     return Done(view.url("queues", queue), f"{queue} goes on.")
 
 
-def _last_minute(minutes: list[Any]) -> dict[str, float] | None:
+def _last_minute(minutes: list[Any]) -> dict[str, int] | None:
     """What came in and went out a minute when that was noted last."""
     if not minutes or not minutes[-1].seconds:
         return None
     last = minutes[-1]
     went = sum(getattr(last, name) or 0 for name in ENDS)
-    return {"in": (last.enqueued or 0) / last.seconds, "out": went / last.seconds}
+    return {"in": round((last.enqueued or 0) * 60 / last.seconds), "out": round(went * 60 / last.seconds)}
 
 
 def _attention(view: View, queue: str) -> list[Any]:
