@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
+from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from penstock.clock import Clock, system
 
 __all__ = [
     "Deadline",
+    "begin_deadline",
     "current_deadline",
     "earliest",
     "in_this_call",
@@ -70,7 +72,7 @@ class Deadline:
 
 def earliest(deadlines: Iterable[Deadline]) -> Deadline:
     """The one that ends first."""
-    return min(deadlines, key=lambda each: each.at)
+    return min(deadlines, key=attrgetter("at"))
 
 
 _current: ContextVar[Deadline | None] = ContextVar("penstock_deadline", default=None)
@@ -81,15 +83,20 @@ def current_deadline() -> Deadline | None:
     return _current.get()
 
 
+def begin_deadline(seconds: float, clock: Clock = system, *, renews: bool = False) -> Deadline:
+    """One of so many seconds from now; where the call around it has less, that call's."""
+    outer = _current.get()
+    inner = Deadline(seconds, clock, renews=renews, outer=outer)
+    return inner if outer is None or inner.at < outer.at else outer
+
+
 class within:  # noqa: N801  (reads as the words it stands for: `with within(seconds):`)
     """Give what the block does so many seconds; less where the call around it has less."""
 
     __slots__ = ("_token", "deadline")
 
     def __init__(self, seconds: float, clock: Clock = system, *, renews: bool = False) -> None:
-        outer = _current.get()
-        inner = Deadline(seconds, clock, renews=renews, outer=outer)
-        self.deadline = inner if outer is None or inner.at < outer.at else outer
+        self.deadline = begin_deadline(seconds, clock, renews=renews)
 
     def __enter__(self) -> Deadline:
         self._token: Token[Deadline | None] = _current.set(self.deadline)

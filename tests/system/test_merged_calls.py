@@ -86,6 +86,31 @@ def test_g1_g3_calls_that_meet_are_one_transaction_and_each_is_told_its_own_ids(
     ]
 
 
+def test_whatever_text_and_time_calls_have_arrives_as_it_was(app: App, database_url: str) -> None:
+    names = ['{"a",\\b} null', "null", 'täsk %s $1 "', "\\"]
+    keys = [b"\x00k\xff\\", b'"', b"null", None]
+    at = datetime(2050, 1, 2, 3, 4, 5, 678901, UTC)
+    plain, ordered = app.queue("letters"), app.queue("orders", order="key")
+    tasks = [queue.task(name=name)(lambda: None) for queue in (plain, ordered) for name in names]
+    # The second time by the statement that the session keeps.
+    for _ in range(2):
+        with Meeting(app) as meeting:
+            calls = [
+                meeting.call(
+                    task.options(key=key, run_at=at if n % 2 else None, delay=None if n % 2 else 0.25e9).enqueue
+                )
+                for n, task in enumerate(tasks)
+                for key in keys
+            ]
+        jobs = [app.job(call.result()) for call in calls]
+        assert [job.task for job in jobs] == [task.name for task in tasks for _ in keys]
+        assert [job.run_at == at for job in jobs] == [bool(n % 2) for n in range(len(tasks)) for _ in keys]
+    stored = execute(database_url, "select key from penstock.job order by id")
+    assert sorted(stored, key=str) == sorted([(key,) for key in keys] * len(tasks) * 2, key=str)
+    transactions = execute(database_url, TRANSACTIONS)
+    assert transactions == [(2, 2 * len(calls))]
+
+
 def test_a_lone_call_waits_for_nobody_and_is_written_alone(app: App, database_url: str) -> None:
     send = declare(app.queue("letters"))
     for n in range(3):

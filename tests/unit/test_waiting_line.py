@@ -88,3 +88,17 @@ def test_who_came_first_is_first_of_those_who_are_written_together() -> None:
     assert place.look(waiting) is None
     place.line.end(place.busy)
     assert place.look(newcomer) == [waiting, newcomer]
+
+
+def test_who_left_without_a_word_is_not_counted_once_who_began_before_has_ended() -> None:
+    place = Place()
+    place.line._most = 2
+    gone, next_one = Caller(), place.come()
+    gone.present.acquire()
+    assert place.line.go_alone(gone)
+    place.line._under_way[gone] = 2
+    gone.present.release()
+    assert place.look(next_one) is None
+    place.line.end(place.busy)
+    assert place.look(next_one) == [next_one]
+    assert list(place.line._under_way) == [next_one.caller]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 from penstock.app.access import Access
@@ -78,11 +77,15 @@ class AppSender:
         producer = self.producer
         if producer is not None and self._access.testing is None and not self._access.declarations.has_unwritten:
             refuse_in_main_import("enqueue")
-            return producer.enqueue_from_loop(rows, partial(AppSender.send_rows, self, rows))
+            return producer.enqueue_from_loop(rows, self._send_again)
         # What it takes to begin, such as connecting, is waited for in a thread.
         timeout = rows.options.request_timeout
         seconds = self.request_timeout if timeout is None else timeout
         return call_in_thread(lambda: AppSender.send_rows(self, rows)[0], seconds)
+
+    def _send_again(self, rows: PendingRows) -> list[int]:
+        """A call of a coroutine as a plain one: it is part of its call, which is traced already."""
+        return AppSender.send_rows(self, rows)
 
     async def send_in_async(self, jobs: Sequence[PendingJob], connection: Any) -> list[int]:
         """Write jobs inside an asynchronous caller's transaction; their ids."""

@@ -29,7 +29,7 @@ from penstock.client.merging import Merger
 from penstock.client.pending import PendingRows
 from penstock.client.waiting_line import MOST_BYTES, Entry
 from penstock.clock import system
-from penstock.deadline import Deadline, earliest, keeping, within
+from penstock.deadline import Deadline, begin_deadline, earliest, keeping
 from penstock.errors import PenstockError, RequestTimeout
 from penstock.shards.databases import Databases
 from penstock.storage.connection.error_meaning import DatabaseError, StillInLine
@@ -56,7 +56,7 @@ class Item:
     def __init__(
         self,
         rows: PendingRows,
-        again: Callable[[], list[int]],
+        again: Callable[[PendingRows], list[int]],
         deadline: Deadline,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -104,10 +104,10 @@ class LoopSender:
         # The calls that each loop looks after; those that have ended are left out at its next look.
         self._looked_after: dict[asyncio.AbstractEventLoop, list[Item]] = {}
 
-    def send(self, rows: PendingRows, again: Callable[[], list[int]], seconds: float) -> asyncio.Future[int]:
+    def send(self, rows: PendingRows, again: Callable[[PendingRows], list[int]], seconds: float) -> asyncio.Future[int]:
         """Hand in a call of one job, on the loop that will be told its id."""
         loop = asyncio.get_running_loop()
-        item = Item(rows, again, within(seconds).deadline, loop)
+        item = Item(rows, again, begin_deadline(seconds), loop)
         with self._changed:
             if self._sender is None:
                 self._start_sender()
@@ -156,7 +156,7 @@ class LoopSender:
             if len(late) < len(items):
                 self._looked_after[loop] = items
                 loop.call_later(LOOK_SECONDS, self._look_after, loop)
-        _set_outcomes([(item.future, _timed_out(item)) for item in late])
+        _set_outcomes([(item, _timed_out(item)) for item in late])
 
     def _run(self) -> None:
         me = threading.current_thread()
@@ -176,17 +176,18 @@ class LoopSender:
             while self._sender is me:
                 items: list[Item] = []
                 size = 0
+                now = system.monotonic()
                 while self._inbox and len(items) < RANGE:
                     size += len(self._inbox[0].rows.args[0])
                     if items and size > MOST_BYTES:
                         break
                     item = self._inbox.popleft()
                     # One that is done was cancelled; where the time is up the loop says so.
-                    if not (item.is_given_up or item.future.done() or item.deadline.left() <= 0.0):
+                    if not (item.is_given_up or item.future.done() or item.deadline.at <= now):
                         item.is_taken = True
                         items.append(item)
                 if items:
-                    self._busy_since = system.monotonic()
+                    self._busy_since = now
                     return items
                 self._busy_since, self._is_idle = None, True
                 if self._is_closed or (not self._changed.wait(IDLE_SECONDS) and self._is_idle):
@@ -274,7 +275,7 @@ class LoopSender:
         try:
             self._merger.find_out(entry, own, Call(item.rows, [0], item.deadline))
         except DatabaseError:
-            return item.again()[0]
+            return item.again(item.rows)[0]
         return entry.call.ids[index]
 
     def _make_again(self, items: Sequence[Item]) -> None:
@@ -317,7 +318,7 @@ def _act_within(deadline: Deadline, act: Callable[[], int]) -> int:
 
 def _make_again(item: Item) -> int:
     """In a thread: make a call as a plain one."""
-    return item.again()[0]
+    return item.again(item.rows)[0]
 
 
 def _timed_out(item: Item) -> RequestTimeout:
@@ -350,17 +351,18 @@ def _group_alike(items: Iterable[Item]) -> list[list[Item]]:
 
 def _tell(told: Sequence[tuple[Item, int | BaseException]]) -> None:
     """Tell each loop once what became of its calls."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[int], int | BaseException]]] = {}
-    for item, outcome in told:
-        by_loop.setdefault(item.loop, []).append((item.future, outcome))
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Item, int | BaseException]]] = {}
+    for each in told:
+        by_loop.setdefault(each[0].loop, []).append(each)
     for loop, outcomes in by_loop.items():
         # A loop that is closed has nobody who waits.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_set_outcomes, outcomes)
 
 
-def _set_outcomes(outcomes: Sequence[tuple[asyncio.Future[int], int | BaseException]]) -> None:
-    for future, outcome in outcomes:
+def _set_outcomes(outcomes: Sequence[tuple[Item, int | BaseException]]) -> None:
+    for item, outcome in outcomes:
+        future = item.future
         # One that is done was cancelled.
         if future.done():
             continue

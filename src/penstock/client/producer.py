@@ -77,8 +77,8 @@ class Producer:
         check_size(count)
         return self._enqueue(Call(rows, [0] * count, deadline), rows.options.connection)
 
-    def enqueue_from_loop(self, rows: PendingRows, again: Callable[[], list[int]]) -> Awaitable[int]:
-        """Write one job, for a coroutine; its id. `again` makes it a plain call, where it comes to that."""
+    def enqueue_from_loop(self, rows: PendingRows, again: Callable[[PendingRows], list[int]]) -> Awaitable[int]:
+        """Write one job, for a coroutine; its id. `again` makes it as a plain call, where it comes to that."""
         timeout = rows.options.request_timeout
         return self._loop_sender.send(rows, again, self._request_timeout if timeout is None else timeout)
 

@@ -86,9 +86,7 @@ class Bound(Generic[P]):
         options = self._options
         if options.idempotency_key is not None or options.after or options.unique is not None:
             return self._send([self._prepare(args, named)])[0]
-        encoded, key = encode(self.definition, self._bind(args, named), options)
-        keys: list[bytes | None] | None = None if key is None else [key]
-        return self._sender.send_rows(PendingRows(self.definition, options, [encoded], keys))[0]
+        return self._sender.send_rows(self._encode(args, named))[0]
 
     def enqueue_many(self, rows: Iterable[Any]) -> list[int]:
         """Write a job for each dict of arguments, all or nothing; their ids, in order. Of a batch task, items too."""
@@ -99,11 +97,9 @@ class Bound(Generic[P]):
 
     async def aenqueue(self, *args: P.args, **named: P.kwargs) -> int:
         """`enqueue` for coroutines: as many as like await theirs, and one thread writes them together."""
-        job, options = self._prepare(args, named), self._options
-        if options.is_plain:
-            keys: list[bytes | None] | None = None if job.key is None else [job.key]
-            return await self._sender.send_from_loop(PendingRows(self.definition, options, [job.args_json], keys))
-        return (await self._asend([job]))[0]
+        if self._options.is_plain:
+            return await self._sender.send_from_loop(self._encode(args, named))
+        return (await self._asend([self._prepare(args, named)]))[0]
 
     async def aenqueue_many(self, rows: Iterable[Any]) -> list[int]:
         """`enqueue_many` for coroutines."""
@@ -117,6 +113,11 @@ class Bound(Generic[P]):
 
     def _prepare(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingJob:
         return prepare(self.definition, self._bind(args, named), self._options)
+
+    def _encode(self, args: tuple[Any, ...], named: dict[str, Any]) -> PendingRows:
+        """One job as a row, which has no idempotency key."""
+        encoded, key = encode(self.definition, self._bind(args, named), self._options)
+        return PendingRows(self.definition, self._options, [encoded], None if key is None else [key])
 
     def _bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         return dict(self.definition.arguments.bind(args, named)) if args else named

@@ -230,11 +230,13 @@ class WaitingLine:
                 return None
             for entry in free:
                 entry.number = entry.number or next(self._numbers)
-            if not self._has_room() or not self._goes_with_first(free):
+            has_room = self._has_room()
+            if not has_room or not self._goes_with_first(free):
                 for entry in free:
                     if entry not in self._waiting:
                         self._waiting.append(entry)
-                self._wake_next()
+                if has_room:
+                    self._wake_next()
                 return None
             write = MergedWrite(caller, self._take(free))
             for entry in write.entries:
@@ -251,10 +253,12 @@ class WaitingLine:
         """Whether so few calls are under way that the next need not wait."""
         if sum(self._under_way.values()) < self._most:
             return True
-        # Somebody who was interrupted may have left without a word.
+        # One may have been interrupted and left without a word, or be stuck: looked for once who began first is so.
+        oldest, before = next(iter(self._under_way)), system.monotonic() - self.stuck_seconds
+        if oldest.since > before and not oldest.is_gone:
+            return False
         for caller in [caller for caller in self._under_way if caller.is_gone]:
             del self._under_way[caller]
-        before = system.monotonic() - self.stuck_seconds
         return sum(calls for caller, calls in self._under_way.items() if caller.since > before) < self._most
 
     def _first(self) -> Entry | None:

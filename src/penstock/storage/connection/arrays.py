@@ -6,14 +6,19 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-__all__ = ["array_text", "members_text", "nested_array_text"]
+__all__ = ["array_text", "members_text", "nested_array_text", "quoted_array_text"]
 
 _encode = msgspec.json.Encoder().encode
 
 
-def array_text(items: Iterable[int | str]) -> str:
+def array_text(items: Iterable[float | str]) -> str:
     """`{1,2,3}`, to be cast to the array's type in the statement; text must be such that it needs no quotes."""
     return "{" + ",".join(map(str, items)) + "}"
+
+
+def quoted_array_text(items: Iterable[str | None]) -> str:
+    """The same of any text, some of which may be missing."""
+    return array_text("null" if each is None else _quote(each) for each in items)
 
 
 def nested_array_text(lists: Iterable[Sequence[int]]) -> str:
@@ -27,3 +32,8 @@ def members_text(positions: Iterable[int]) -> str:
     for position in positions:
         bits[position] = 49
     return bits.decode()
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

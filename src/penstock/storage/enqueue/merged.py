@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.storage.connection.arrays import array_text
+from penstock.storage.connection.arrays import array_text, quoted_array_text
+from penstock.storage.connection.bare_statements import execute_bare
 from penstock.storage.connection.database import Connection, Database
+from penstock.storage.connection.flow import Flow
 from penstock.storage.connection.queries import query
 from penstock.storage.connection.sessions import confirm_replicated
 from penstock.storage.enqueue.job_group import RANGE, Destination, JobGroup
@@ -23,6 +25,7 @@ from penstock.storage.enqueue.receipts import Receipt, find_or_end
 __all__ = ["MergedRange", "first_token", "look_for_ranges", "merge_groups", "write_merged"]
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[int | None]).decode
 
 
 @dataclass(slots=True)
@@ -54,11 +57,16 @@ def first_token(database: Database) -> int:
     return database.clock.random_token() & -RANGE
 
 
-def write_merged(connection: Connection, ranges: Sequence[MergedRange], receipt: Receipt) -> None:
+def write_merged(connection: Flow, ranges: Sequence[MergedRange], receipt: Receipt) -> None:
     """Write the ranges, and note the first id of each that was written."""
-    row = connection.execute(query("enqueue_merged"), _parameters(ranges, receipt)).fetchone()
-    assert row is not None  # noqa: S101
-    for merged, number in zip(ranges, row[0], strict=True):
+    values = _parameters(ranges, receipt)
+    # Behind a pooler no session keeps a statement.
+    if receipt.kept_seconds is None:
+        answer = execute_bare(connection, "enqueue_merged", values)
+    else:
+        ((answer,),) = connection.execute(query("enqueue_merged"), values).fetchall()
+    assert answer is not None  # noqa: S101
+    for merged, number in zip(ranges, _decode(answer), strict=True):
         merged.first_id = None if number is None else number * RANGE
 
 
@@ -93,13 +101,15 @@ def _parameters(ranges: Sequence[MergedRange], receipt: Receipt) -> dict[str, An
         "epochs": _numbers([to.epoch for to in destinations]),
         "partitions": array_text(to.partition_id for to in destinations),
         "priorities": array_text(to.priority for to in destinations),
-        "tasks": [to.task for to in destinations],
-        "run_ats": _values([to.run_at for to in destinations]),
-        "delays": _values([to.delay for to in destinations]),
+        "tasks": quoted_array_text(to.task for to in destinations),
+        "run_ats": _texts([None if to.run_at is None else to.run_at.isoformat() for to in destinations]),
+        "delays": _numbers([to.delay for to in destinations]),
         "sizes": array_text(merged.size for merged in ranges),
         "job_ranges": _job_ranges(ranges),
-        "job_tasks": _column(groups, [group.tasks for group in groups]),
-        "keys": _column(groups, [group.keys for group in groups]),
+        "job_tasks": _texts(_column(groups, [group.tasks for group in groups])),
+        "keys": _texts(
+            [None if key is None else f"\\x{key.hex()}" for key in _column(groups, [group.keys for group in groups])]
+        ),
         "args": (b"[" + b",".join([each for group in groups for each in group.args]) + b"]").decode(),
         "attributes": _attributes(ranges, receipt.token),
         "token": receipt.token if is_noted else None,
@@ -107,16 +117,16 @@ def _parameters(ranges: Sequence[MergedRange], receipt: Receipt) -> dict[str, An
     }
 
 
-def _numbers(values: Sequence[int | None]) -> str | None:
+def _numbers(values: Sequence[float | None]) -> str | None:
     """An array of numbers, some of which may be missing; None where all are."""
     if all(value is None for value in values):
         return None
     return array_text("null" if value is None else value for value in values)
 
 
-def _values(values: list[Any]) -> list[Any] | None:
-    """The same of other values."""
-    return None if all(value is None for value in values) else values
+def _texts(values: Sequence[str | None]) -> str | None:
+    """The same of texts."""
+    return None if all(value is None for value in values) else quoted_array_text(values)
 
 
 def _job_ranges(ranges: Sequence[MergedRange]) -> str | None:
@@ -126,10 +136,10 @@ def _job_ranges(ranges: Sequence[MergedRange]) -> str | None:
     return array_text(number for number, merged in enumerate(ranges, 1) for _ in range(merged.size))
 
 
-def _column(groups: Sequence[JobGroup], columns: Sequence[Sequence[Any] | None]) -> list[Any] | None:
-    """A column of all groups' jobs; None where none of them has any of it."""
+def _column(groups: Sequence[JobGroup], columns: Sequence[Sequence[Any] | None]) -> list[Any]:
+    """A column of all groups' jobs; empty where none of them has any of it."""
     if not any(column is not None for column in columns):
-        return None
+        return []
     return [
         each
         for group, column in zip(groups, columns, strict=True)
