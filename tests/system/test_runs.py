@@ -14,6 +14,7 @@ from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, Context, Discard, Retry, Snooze
+from penstock.engine import owner
 from penstock.worker import conductor
 from penstock.worker.claimed_run import ClaimedRun
 
@@ -359,3 +360,28 @@ def test_retry_asked_by_the_handler_ends_the_run(app: App, working: Working) -> 
     with working(app, concurrency=2):
         wait_for_all(app, JOBS)
     assert log.started["a"] == [*range(4), *range(3, JOBS)]
+
+
+SLEEPERS = "select count(*) from penstock.sleeper"
+
+
+def test_a_worker_looks_for_a_job_of_another_key_as_soon_as_it_hears_of_it(
+    app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only who is told that there is news looks.
+    for seconds in ("LOOK_SECONDS", "NEWS_SECONDS", "OTHERS_SECONDS", "SWEEP_SECONDS"):
+        monkeypatch.setattr(owner, seconds, 3600.0)
+    log, go = Log(), threading.Event()
+
+    def act(_context: Context, key: str, _n: int) -> None:
+        if key == "h":
+            assert go.wait(60)
+
+    task = declare(app, log, act)
+    with working(app, concurrency=4):
+        eventually(lambda: execute(SLEEPERS) == [(1,)], "it sleeps")
+        for key in "hab":
+            enqueue(task, key, 1)
+            eventually(lambda: log.started[key] == [0], "it has started")  # noqa: B023
+        go.set()
+        wait_for_all(app, 3)

@@ -83,6 +83,8 @@ class Owner:
         self._timed: set[int] = set()
         self._watch = PartitionWatch()
         self._must_look = True
+        # Whether something may have come since the last look.
+        self._has_news = False
         self._suspect: int | None = None
         self.has_left = False
         # Queues of which nothing is started for now: what would run it cannot.
@@ -108,6 +110,10 @@ class Owner:
         self._must_look = True
         if not self._has_many:
             self._shared_at = 0.0
+
+    def note_news(self) -> None:
+        """Something may have come: look for it at the next turn, if there is too little to start."""
+        self._has_news = True
 
     def _read_anew(self, partition: int) -> None:
         """Forget a partition, and read it anew if it is still this owner's."""
@@ -243,6 +249,7 @@ class Owner:
             return
         self._must_look = False
         if due:
+            self._has_news = False
             try:
                 self._look_at(connection, due, now)
             except DatabaseError:
@@ -273,7 +280,8 @@ class Owner:
                 continue
             with_others = self._is_time_for_others(each, now)
             wants_more = each.lacks(wanted) or each.is_fair
-            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
+            is_patient = each.is_read and not self._has_news
+            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if is_patient else 0.0
             if self._must_look or with_others or now - each.looked_at >= seconds:
                 due.append((each, with_others or self._must_look or each.as_of is None))
                 if each.most_in_slot > 1:
@@ -289,8 +297,9 @@ class Owner:
         read; where others keep jobs back; and some of the rest in turn. None: everything has to be read anew.
         """
         watch = self._watch
-        if self._must_look or now - watch.asked_at >= LOOK_SECONDS:
+        if self._must_look or self._has_news or now - watch.asked_at >= LOOK_SECONDS:
             watch.asked_at = now
+            self._has_news = False
             news = storage.read_news(connection, watch.as_of)
             if self._server not in ("", news.server):
                 self._server = news.server

@@ -90,6 +90,8 @@ class Conductor:
         self._claim_size = ClaimSize()
         self._leases = WorkerLeases(backlog)
         self._is_asleep = False
+        # Whether producers, or other workers, have said since the last turn that there is news.
+        self._has_news = False
         self._dry_at = system.monotonic()
         self._is_dry = False
         self._poll_seconds = 0.05
@@ -199,6 +201,11 @@ class Conductor:
         self._is_dry = False
         self._source.look_again()
 
+    def note_news(self) -> None:
+        """From any thread: something may have come, to be looked for at once."""
+        self._has_news = True
+        self._signal.set()
+
     def has_work(self) -> bool:
         """Whether a job that a handler here knows could run now."""
         return self._ask(lambda connection: self._source.has_work(connection, system.monotonic()))
@@ -229,6 +236,9 @@ class Conductor:
         self._queues.withhold(
             self._source, self._heartbeat.withheld, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
         )
+        if self._has_news:
+            self._has_news = False
+            self._source.note_news()
         if self._source.is_look_due(now) and not self._stop_request.is_made:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
             self._ask(lambda connection: self._source.look(connection, wanted, now))
