@@ -15,6 +15,7 @@ from tests.system.facts import eventually
 
 from penstock import App, Context, Discard, Retry, Snooze
 from penstock.engine import owner
+from penstock.storage.work import workers
 from penstock.worker import conductor
 from penstock.worker.claimed_run import ClaimedRun
 
@@ -385,3 +386,36 @@ def test_a_worker_looks_for_a_job_of_another_key_as_soon_as_it_hears_of_it(
             eventually(lambda: log.started[key] == [0], "it has started")  # noqa: B023
         go.set()
         wait_for_all(app, 3)
+
+
+@pytest.mark.parametrize(("concurrency", "last"), [(1, "wake_up"), (2, "fall_asleep")])
+def test_beside_a_run_a_worker_hears_what_comes_while_a_slot_is_free_and_no_longer(
+    app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch, concurrency: int, last: str
+) -> None:
+    log, acts, seen = Log(), list[str](), list[list[str]]()
+
+    def noting(name: str) -> Any:
+        act = getattr(workers, name)
+
+        def note(*arguments: Any) -> None:
+            acts.append(name)
+            act(*arguments)
+
+        return note
+
+    def wait_for_those_before(_context: Context, _key: str, n: int) -> None:
+        # So that the run goes on, and gets more at its tail, from its second half to its end.
+        eventually(lambda: app.stats("q").total_completed == n, "those before are settled")
+        if n in (JOBS // 4, JOBS - 1):
+            seen.append([*acts])
+
+    for name in ("fall_asleep", "wake_up"):
+        monkeypatch.setattr(workers, name, noting(name))
+    monkeypatch.setattr(conductor, "AWAKE_SECONDS", 0.0)
+    task = declare(app, log, wait_for_those_before)
+    with working(app, concurrency=concurrency):
+        eventually(lambda: execute(SLEEPERS) == [(1,)], "it sleeps")
+        enqueue(task, "a")
+        wait_for_all(app, JOBS)
+    assert seen[0] == seen[1]
+    assert seen[1][-1] == last

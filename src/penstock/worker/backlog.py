@@ -6,7 +6,7 @@ Slots take from its head: with one slot, jobs start exactly in the order in whic
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from penstock.clock import system
@@ -119,13 +119,14 @@ class Backlog:
             waiting = (self.waiting, *self._bunches())
             return {job.lease.id: job.lease.taken_at for jobs in waiting for job in _list_jobs(jobs)}
 
-    def feed(self, jobs: Iterable[ClaimedJob], threads: int) -> None:
-        """Add jobs at the end and wake so many idle threads."""
+    def feed(self, jobs: Sequence[ClaimedJob], threads: int) -> int:
+        """Add jobs at the end and wake so many idle threads; how many want a slot of their own."""
         with self._lock:
             if self.has_runs:
                 jobs = self._feed_runs(jobs)
             self.waiting.extend(jobs)
             self.slot_pool.wake(self, threads)
+            return len(jobs)
 
     def _feed_runs(self, jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
         """Let the jobs of runs that are here follow those they have; the others."""

@@ -140,7 +140,7 @@ class Conductor:
             # While it is in doubt what a claim brought, that stays reserved.
             if not finds_out:
                 self._note_caps()
-            self._is_dry |= slots + ahead > 0
+            self._is_dry |= slots > 0
             self._backlog.slot_pool.note_claimed(self._backlog, is_dry=slots > 0 or self._stop_request.is_made)
             if not ended and not finds_out:
                 self._hand_over(surplus)
@@ -157,7 +157,7 @@ class Conductor:
         if wish.claim is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish:
-            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < max(slots, 1))
+            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < slots)
             self._note_taken(slots, taken)
         return bool(ended or leases or finds_out)
 
@@ -292,8 +292,8 @@ class Conductor:
         return slots, total - slots
 
     def _take_in(self, leases: list[Lease], order: dict[int, int]) -> int:
-        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many, with
-        a batch as one.
+        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many slots
+        they want.
         """
         if not leases:
             return 0
@@ -322,8 +322,7 @@ class Conductor:
         if any(not task.is_async for task in {job.task for job in jobs}):
             self._start_threads(threads if is_fast else self._backlog.slot_pool.in_hand + len(jobs))
         self._progressed_at = system.monotonic()
-        self._backlog.feed(jobs, threads)
-        return len(jobs) + len(rows.unreadable)
+        return self._backlog.feed(jobs, threads) + len(rows.unreadable)
 
     def _remove_if_empty(self, lease: Lease) -> None:
         if lease.unsettled <= 0 and self._leases.remove(lease):
@@ -331,7 +330,8 @@ class Conductor:
 
     def _note_taken(self, slots: int, taken: int) -> None:
         now = system.monotonic()
-        self._is_dry = taken < max(slots, 1)
+        # With all slots full it need not hear what comes.
+        self._is_dry = taken < slots
         if taken:
             self._poll_seconds = 0.05
         if self._is_dry:
