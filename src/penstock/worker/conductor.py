@@ -27,7 +27,7 @@ from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import workers
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
-from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
+from penstock.worker.backlog import FAST_TICK_SECONDS, SETTLED_TOGETHER, Backlog
 from penstock.worker.claimed_job import ClaimedJob, form_batches, jobs_of
 from penstock.worker.claimed_run import form_runs
 from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away
@@ -52,7 +52,6 @@ SLOW_SECONDS = 0.05
 LIMITS_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
 AWAKE_SECONDS = 0.25
-FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
 
 
@@ -164,8 +163,7 @@ class Conductor:
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
         backlog = self._backlog
-        has_more = len(backlog) or any(not run.is_half_empty for run in list(backlog.runs.values()))
-        if len(backlog.done) >= (SETTLED_TOGETHER if backlog.is_fast and has_more else 1) or backlog.returned:
+        if len(backlog.done) >= (SETTLED_TOGETHER if backlog.gathers else 1) or backlog.returned:
             return
         if self._is_dry and not self._is_asleep and not self._stop_request.is_made:
             self._fall_asleep()
@@ -183,8 +181,8 @@ class Conductor:
 
     @property
     def is_pacing(self) -> bool:
-        """Whether handlers are so fast that a pause between turns saves more than it costs."""
-        return self._backlog.is_fast and len(self._backlog) > 0
+        """Whether jobs end so fast that a pause between turns saves more than it costs."""
+        return self._backlog.gathers
 
     @property
     def has_unsettled(self) -> bool:
@@ -355,6 +353,8 @@ class Conductor:
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
+        if self._backlog.gathers:
+            patience = min(patience, FAST_TICK_SECONDS)
         patience = min(patience, self._source.patience(now))
         if self._opens_at is not None:
             patience = min(patience, max(self._opens_at - now, FAST_TICK_SECONDS))
