@@ -14,12 +14,13 @@ import pytest
 from tests.database.conftest import TOKEN, Scene
 from tests.database.ledger import check
 from tests.database.owned import Owned
-from tests.database.stepwise import Played, Step, orders, play, transaction
+from tests.database.stepwise import Actor, Played, Step, orders, play, transaction
 
 from penstock.storage import Connection
 from penstock.storage.catalogue import resize
 from penstock.storage.catalogue.queues import set_paused
 from penstock.storage.connection.queries import query
+from penstock.storage.repair.control import release_key
 from penstock.storage.upkeep import sweep
 from penstock.storage.work import owner as storage
 from penstock.storage.work.owner import ChosenJobs, Look, LookWish, Ownership, lease_parameters
@@ -183,3 +184,57 @@ def test_nothing_of_a_paused_queue_is_leased(owned: Owned, ownership: Ownership)
     assert lease(owned, ownership, [job])(owned.connection) == []
     set_paused(owned.connection, "o", is_paused=False)
     assert lease(owned, ownership, [job])(owned.connection) == [job]
+
+
+@pytest.mark.parametrize("is_owner_first", [True, False])
+@pytest.mark.parametrize("act", ["note_idle", "lease_chosen"])
+def test_a_key_is_released_while_its_owner_works_and_neither_waits_for_the_other_in_a_circle(
+    scene: Scene, act: str, is_owner_first: bool
+) -> None:
+    owned = Owned(scene, partitions=2, on_dead="halt")
+    held = storage.share(owned.connection, owned.worker)
+    server = scene.one("select penstock.this_server()")
+    idle = [(each, scene.one("select pg_current_snapshot()::text")) for each in held]
+    jobs = [owned.enqueue([owned.key(number, 2)])[0] for number in range(2)]
+    # However the tables are gone through, the second partition comes first.
+    for each in reversed(idle):
+        storage.note_idle(owned.connection, owned.worker, [each], server)
+    owned.connection.execute("update penstock.partition set number = 9 where id = %s", [held[0].partition_id])
+    owned.connection.execute(
+        "insert into penstock.halted (queue_id, key, job_id, epoch) values (%s, 'h', 1, 0)", [owned.entry.id]
+    )
+
+    def work(connection: Connection) -> None:
+        if act == "note_idle":
+            storage.note_idle(connection, owned.worker, idle, server)
+        else:
+            choices = [
+                ChosenJobs.of(owned.worker, each, server, [job], 1) for each, job in zip(held, jobs, strict=True)
+            ]
+            connection.execute(query("lease_chosen"), lease_parameters(owned.worker, TOKEN, choices))
+
+    connections = [scene.connect() for _ in range(3)]
+    worker, person = Actor("worker", connections[0]), Actor("person", connections[1])
+    try:
+        # Both wait for the first partition's row.
+        connections[2].execute("begin")
+        connections[2].execute(
+            "select from penstock.idle_partition where partition_id = %s for update", [held[0].partition_id]
+        )
+        steps: list[tuple[Actor, Step]] = [
+            (worker, work),
+            (person, lambda connection: release_key(connection, owned.entry.id, b"h")),
+        ]
+        for actor, step in steps if is_owner_first else reversed(steps):
+            actor.start(step)
+            assert not actor.has_ended(owned.connection)
+        connections[2].execute("commit")
+        for actor in (worker, person):
+            while not actor.has_ended(owned.connection):
+                pass  # It waits for the other, or the server ends one of the two.
+        assert (worker.results, person.results) == ([None], [True])
+    finally:
+        for actor in (worker, person):
+            actor.close()
+        for connection in connections:
+            connection.close()

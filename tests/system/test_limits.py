@@ -12,7 +12,8 @@ from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, InvalidInput, NotFound, Task
-from penstock.worker.conductor import FAST_TICK_SECONDS, Conductor
+from penstock.worker.backlog import FAST_TICK_SECONDS
+from penstock.worker.conductor import Conductor
 
 # Workers that sleep until a place for the queue is free.
 SLEEPERS = (

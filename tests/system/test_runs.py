@@ -14,6 +14,8 @@ from tests.system.conftest import Execute, MakeApp, Working
 from tests.system.facts import eventually
 
 from penstock import App, Context, Discard, Retry, Snooze
+from penstock.engine import owner
+from penstock.storage.work import workers
 from penstock.worker import conductor
 from penstock.worker.claimed_run import ClaimedRun
 
@@ -359,3 +361,61 @@ def test_retry_asked_by_the_handler_ends_the_run(app: App, working: Working) -> 
     with working(app, concurrency=2):
         wait_for_all(app, JOBS)
     assert log.started["a"] == [*range(4), *range(3, JOBS)]
+
+
+SLEEPERS = "select count(*) from penstock.sleeper"
+
+
+def test_a_worker_looks_for_a_job_of_another_key_as_soon_as_it_hears_of_it(
+    app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only who is told that there is news looks.
+    for seconds in ("LOOK_SECONDS", "NEWS_SECONDS", "OTHERS_SECONDS", "SWEEP_SECONDS"):
+        monkeypatch.setattr(owner, seconds, 3600.0)
+    log, go = Log(), threading.Event()
+
+    def act(_context: Context, key: str, _n: int) -> None:
+        if key == "h":
+            assert go.wait(60)
+
+    task = declare(app, log, act)
+    with working(app, concurrency=4):
+        eventually(lambda: execute(SLEEPERS) == [(1,)], "it sleeps")
+        for key in "hab":
+            enqueue(task, key, 1)
+            eventually(lambda: log.started[key] == [0], "it has started")  # noqa: B023
+        go.set()
+        wait_for_all(app, 3)
+
+
+@pytest.mark.parametrize(("concurrency", "last"), [(1, "wake_up"), (2, "fall_asleep")])
+def test_beside_a_run_a_worker_hears_what_comes_while_a_slot_is_free_and_no_longer(
+    app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch, concurrency: int, last: str
+) -> None:
+    log, acts, seen = Log(), list[str](), list[list[str]]()
+
+    def noting(name: str) -> Any:
+        act = getattr(workers, name)
+
+        def note(*arguments: Any) -> None:
+            acts.append(name)
+            act(*arguments)
+
+        return note
+
+    def wait_for_those_before(_context: Context, _key: str, n: int) -> None:
+        # So that the run goes on, and gets more at its tail, from its second half to its end.
+        eventually(lambda: app.stats("q").total_completed == n, "those before are settled")
+        if n in (JOBS // 4, JOBS - 1):
+            seen.append([*acts])
+
+    for name in ("fall_asleep", "wake_up"):
+        monkeypatch.setattr(workers, name, noting(name))
+    monkeypatch.setattr(conductor, "AWAKE_SECONDS", 0.0)
+    task = declare(app, log, wait_for_those_before)
+    with working(app, concurrency=concurrency):
+        eventually(lambda: execute(SLEEPERS) == [(1,)], "it sleeps")
+        enqueue(task, "a")
+        wait_for_all(app, JOBS)
+    assert seen[0] == seen[1]
+    assert seen[1][-1] == last

@@ -124,6 +124,9 @@ class MixedSource:
         self._plain.look_again()
         self._owned.look_again()
 
+    def note_news(self) -> None:
+        self._owned.note_news()
+
     def forget(self) -> None:
         self._plain.forget()
         self._owned.forget()

@@ -153,5 +153,8 @@ class OwnedSource:
     def look_again(self) -> None:
         self._owner.look_again()
 
+    def note_news(self) -> None:
+        self._owner.note_news()
+
     def forget(self) -> None:
         self._owner.forget()

@@ -42,6 +42,8 @@ MANY_PARTITIONS = 64
 READ_OF_MANY = 128
 # While jobs end and others follow, how often the owner looks for new jobs.
 LOOK_SECONDS = 0.01
+# How soon it looks again after it found some, where it hears of more: those that come meanwhile are found together.
+HEARD_SECONDS = 0.005
 # The same where enough could start as it is: what is new may go before all of that.
 NEWS_SECONDS = 0.05
 # How often the retries, halts and leases of others are looked at while there are any, and when none was seen.
@@ -83,6 +85,10 @@ class Owner:
         self._timed: set[int] = set()
         self._watch = PartitionWatch()
         self._must_look = True
+        # Whether something may have come since the last look, and whether that waits for its time; when one found any.
+        self._has_news = False
+        self._must_look_soon = False
+        self._found_at = 0.0
         self._suspect: int | None = None
         self.has_left = False
         # Queues of which nothing is started for now: what would run it cannot.
@@ -108,6 +114,10 @@ class Owner:
         self._must_look = True
         if not self._has_many:
             self._shared_at = 0.0
+
+    def note_news(self) -> None:
+        """Something may have come: look for it at the next turn, if there is too little to start."""
+        self._has_news = True
 
     def _read_anew(self, partition: int) -> None:
         """Forget a partition, and read it anew if it is still this owner's."""
@@ -239,6 +249,7 @@ class Owner:
     def look(self, connection: Connection, wanted: int, now: float) -> None:
         """Read ahead where fewer jobs could start than are wanted, and see what others do."""
         due = self._find_due_of_many(connection, wanted, now) if self._has_many else self._find_due(wanted, now)
+        self._must_look_soon = self._has_news
         if due is None:
             return
         self._must_look = False
@@ -268,17 +279,22 @@ class Owner:
     def _find_due(self, wanted: int, now: float) -> list[tuple[OwnedPartition, bool]]:
         """The partitions to look at, and whether to see what others do there."""
         due = []
+        is_put_off = False
         for each in self._partitions.values():
             if not self._takes_from(each):
                 continue
             with_others = self._is_time_for_others(each, now)
             wants_more = each.lacks(wanted) or each.is_fair
-            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if each.is_read else 0.0
+            is_patient = each.is_read and not self._is_heard(now)
+            seconds = NEWS_SECONDS if not wants_more else LOOK_SECONDS if is_patient else 0.0
             if self._must_look or with_others or now - each.looked_at >= seconds:
                 due.append((each, with_others or self._must_look or each.as_of is None))
                 if each.most_in_slot > 1:
                     # What is chosen next is to find batches that are full.
                     each.rows = max(each.rows, min(wanted * each.most_in_slot, JOBS_A_LOOK))
+            else:
+                is_put_off |= wants_more
+        self._has_news &= is_put_off
         self._is_reading = any(each.lacks(wanted) for each in self._partitions.values())
         return due
 
@@ -289,8 +305,9 @@ class Owner:
         read; where others keep jobs back; and some of the rest in turn. None: everything has to be read anew.
         """
         watch = self._watch
-        if self._must_look or now - watch.asked_at >= LOOK_SECONDS:
+        if self._must_look or self._is_heard(now) or now - watch.asked_at >= LOOK_SECONDS:
             watch.asked_at = now
+            self._has_news = False
             news = storage.read_news(connection, watch.as_of)
             if self._server not in ("", news.server):
                 self._server = news.server
@@ -323,6 +340,10 @@ class Owner:
         self._is_reading = watch.has_unread
         return due
 
+    def _is_heard(self, now: float) -> bool:
+        """Whether to look at once, since something may have come."""
+        return self._has_news and now - self._found_at >= HEARD_SECONDS
+
     def _is_time_for_others(self, partition: OwnedPartition, now: float) -> bool:
         """Whether to see again what others do in a partition."""
         seconds = FAR_SECONDS if partition.leased_to_others else SWEEP_SECONDS
@@ -330,7 +351,7 @@ class Owner:
 
     def stop_reading(self) -> None:
         """Do not hurry to read on: nothing more could be started."""
-        self._is_reading = False
+        self._is_reading = self._must_look_soon = False
 
     def starts_in_order(self, partition_id: int) -> bool:
         """Whether jobs of a partition that are started together must start one after the other, in their order."""
@@ -563,13 +584,13 @@ class Owner:
 
     def patience(self, now: float) -> float:
         """Seconds after which to look again, whatever happens."""
-        patience = SHARE_SECONDS
+        patience = HEARD_SECONDS if self._must_look_soon else SHARE_SECONDS
         partitions: Iterable[OwnedPartition] = self._partitions.values()
         if self._has_many:
             if self._is_reading:
                 return 0.0
             if self._watch.has_held:
-                patience = OTHERS_SECONDS
+                patience = min(patience, OTHERS_SECONDS)
             partitions = self._stocked_partitions(self._timed)
         for each in partitions:
             if not self._takes_from(each):
@@ -634,6 +655,8 @@ class Owner:
                 self._suspect = None
             self._read_anew(partition.ownership.partition_id)
             return
+        if seen.rows:
+            self._found_at = now
         partition.note_look(connection, seen, now)
         self._note_change(partition)
 

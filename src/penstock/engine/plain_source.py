@@ -166,6 +166,9 @@ class PlainSource:
     def look_again(self) -> None:
         self._swept_at = -inf
 
+    def note_news(self) -> None:
+        pass  # Each claim looks.
+
     def forget(self) -> None:
         self.look_again()
         # On another server the same version may stand for others.

@@ -135,5 +135,8 @@ class Source(Protocol):
     def look_again(self) -> None:
         """Look at everything at the next turn."""
 
+    def note_news(self) -> None:
+        """Something may have come: do not wait until it is time to look."""
+
     def forget(self) -> None:
         """Forget everything that was read: nothing of it is certain any more."""

@@ -6,7 +6,7 @@ Slots take from its head: with one slot, jobs start exactly in the order in whic
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from penstock.clock import system
@@ -19,12 +19,15 @@ from penstock.worker.context import Registration
 from penstock.worker.slot_pool import SlotPool
 from penstock.worker.split_leases import SplitLeases
 
-__all__ = ["SETTLED_TOGETHER", "Backlog"]
+__all__ = ["FAST_TICK_SECONDS", "SETTLED_TOGETHER", "Backlog"]
 
 # While handlers are fast and more jobs wait, a turn begins when so many have ended.
 SETTLED_TOGETHER = 4096
 # Handlers that take less are fast.
 FAST_SECONDS = 0.001
+# So long ends wait to be settled together, while more starts without a turn. Of a run several end in that time where
+# handlers take less.
+FAST_TICK_SECONDS = 0.005
 
 
 def _raise(error: PenstockError) -> None:
@@ -63,6 +66,8 @@ class Backlog:
         self.has_runs = False
         # While handlers are fast, slots take several jobs at once, and ends wake the conductor only when none waits.
         self.is_fast = False
+        # The same of ends in a run that has more.
+        self._gathers_runs = False
         # How many jobs a slot takes at once.
         self.bunch = 1
         # Guarded by the pool's lock.
@@ -80,6 +85,7 @@ class Backlog:
         """By the conductor: how long jobs took of late; None where none has run yet."""
         self.share.job_seconds = inf if job_seconds is None else job_seconds
         self.is_fast = job_seconds is not None and job_seconds < FAST_SECONDS
+        self._gathers_runs = job_seconds is not None and job_seconds < FAST_TICK_SECONDS
         self.bunch = bunch_size(job_seconds) if self.is_fast and job_seconds is not None else 1
 
     @property
@@ -119,13 +125,14 @@ class Backlog:
             waiting = (self.waiting, *self._bunches())
             return {job.lease.id: job.lease.taken_at for jobs in waiting for job in _list_jobs(jobs)}
 
-    def feed(self, jobs: Iterable[ClaimedJob], threads: int) -> None:
-        """Add jobs at the end and wake so many idle threads."""
+    def feed(self, jobs: Sequence[ClaimedJob], threads: int) -> int:
+        """Add jobs at the end and wake so many idle threads; how many want a slot of their own."""
         with self._lock:
             if self.has_runs:
                 jobs = self._feed_runs(jobs)
             self.waiting.extend(jobs)
             self.slot_pool.wake(self, threads)
+            return len(jobs)
 
     def _feed_runs(self, jobs: Iterable[ClaimedJob]) -> list[ClaimedJob]:
         """Let the jobs of runs that are here follow those they have; the others."""
@@ -156,15 +163,22 @@ class Backlog:
         run = job.run
         if run is None:
             self.done.append(job)
-            has_more = bool(self.waiting)
+            is_gathered = self.is_fast and bool(self.waiting)
         else:
             run.unsettled.add(job.id)
             self.done.append(job)
             if not run.goes_on(job):
                 self.end_run(run)
-            has_more = bool(self.waiting) or not run.is_half_empty
-        if not has_more or not self.is_fast or len(self.done) == SETTLED_TOGETHER:
+            is_gathered = (self.is_fast and bool(self.waiting)) or (self._gathers_runs and not run.is_half_empty)
+        if not is_gathered or len(self.done) == SETTLED_TOGETHER:
             self.signal()
+
+    @property
+    def gathers(self) -> bool:
+        """By the conductor: whether ends wait for a tick, since more starts without a turn; others signal."""
+        if self.is_fast and self.waiting:
+            return True
+        return self._gathers_runs and any(not run.is_half_empty for run in list(self.runs.values()))
 
     def end_run(self, run: ClaimedRun) -> None:
         """Let nothing of a run start any more: what has not goes back."""

@@ -27,7 +27,7 @@ from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import workers
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
-from penstock.worker.backlog import SETTLED_TOGETHER, Backlog
+from penstock.worker.backlog import FAST_TICK_SECONDS, SETTLED_TOGETHER, Backlog
 from penstock.worker.claimed_job import ClaimedJob, form_batches, jobs_of
 from penstock.worker.claimed_run import form_runs
 from penstock.worker.ended_jobs import EndedJobs, collect_ended, end_taken_away
@@ -52,7 +52,6 @@ SLOW_SECONDS = 0.05
 LIMITS_SECONDS = 1.0
 # A worker that has found work for so long needs no waking.
 AWAKE_SECONDS = 0.25
-FAST_TICK_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 1.0
 
 
@@ -90,6 +89,8 @@ class Conductor:
         self._claim_size = ClaimSize()
         self._leases = WorkerLeases(backlog)
         self._is_asleep = False
+        # Whether producers, or other workers, have said since the last turn that there is news.
+        self._has_news = False
         self._dry_at = system.monotonic()
         self._is_dry = False
         self._poll_seconds = 0.05
@@ -138,7 +139,7 @@ class Conductor:
             # While it is in doubt what a claim brought, that stays reserved.
             if not finds_out:
                 self._note_caps()
-            self._is_dry |= slots + ahead > 0
+            self._is_dry |= slots > 0
             self._backlog.slot_pool.note_claimed(self._backlog, is_dry=slots > 0 or self._stop_request.is_made)
             if not ended and not finds_out:
                 self._hand_over(surplus)
@@ -155,15 +156,14 @@ class Conductor:
         if wish.claim is not None:
             self._opens_at = None if turn.opens_in is None else now + turn.opens_in
         if wish:
-            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < max(slots, 1))
+            self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < slots)
             self._note_taken(slots, taken)
         return bool(ended or leases or finds_out)
 
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
         backlog = self._backlog
-        has_more = len(backlog) or any(not run.is_half_empty for run in list(backlog.runs.values()))
-        if len(backlog.done) >= (SETTLED_TOGETHER if backlog.is_fast and has_more else 1) or backlog.returned:
+        if len(backlog.done) >= (SETTLED_TOGETHER if backlog.gathers else 1) or backlog.returned:
             return
         if self._is_dry and not self._is_asleep and not self._stop_request.is_made:
             self._fall_asleep()
@@ -181,8 +181,8 @@ class Conductor:
 
     @property
     def is_pacing(self) -> bool:
-        """Whether handlers are so fast that a pause between turns saves more than it costs."""
-        return self._backlog.is_fast and len(self._backlog) > 0
+        """Whether jobs end so fast that a pause between turns saves more than it costs."""
+        return self._backlog.gathers
 
     @property
     def has_unsettled(self) -> bool:
@@ -198,6 +198,11 @@ class Conductor:
         """Look at everything at the next turn."""
         self._is_dry = False
         self._source.look_again()
+
+    def note_news(self) -> None:
+        """From any thread: something may have come, to be looked for at once."""
+        self._has_news = True
+        self._signal.set()
 
     def has_work(self) -> bool:
         """Whether a job that a handler here knows could run now."""
@@ -229,6 +234,9 @@ class Conductor:
         self._queues.withhold(
             self._source, self._heartbeat.withheld, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
         )
+        if self._has_news:
+            self._has_news = False
+            self._source.note_news()
         if self._source.is_look_due(now) and not self._stop_request.is_made:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
             self._ask(lambda connection: self._source.look(connection, wanted, now))
@@ -282,8 +290,8 @@ class Conductor:
         return slots, total - slots
 
     def _take_in(self, leases: list[Lease], order: dict[int, int]) -> int:
-        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many, with
-        a batch as one.
+        """Read the jobs of new leases and add them to the backlog, chosen ones in the order of choice; how many slots
+        they want.
         """
         if not leases:
             return 0
@@ -312,8 +320,7 @@ class Conductor:
         if any(not task.is_async for task in {job.task for job in jobs}):
             self._start_threads(threads if is_fast else self._backlog.slot_pool.in_hand + len(jobs))
         self._progressed_at = system.monotonic()
-        self._backlog.feed(jobs, threads)
-        return len(jobs) + len(rows.unreadable)
+        return self._backlog.feed(jobs, threads) + len(rows.unreadable)
 
     def _remove_if_empty(self, lease: Lease) -> None:
         if lease.unsettled <= 0 and self._leases.remove(lease):
@@ -321,7 +328,8 @@ class Conductor:
 
     def _note_taken(self, slots: int, taken: int) -> None:
         now = system.monotonic()
-        self._is_dry = taken < max(slots, 1)
+        # With all slots full it need not hear what comes.
+        self._is_dry = taken < slots
         if taken:
             self._poll_seconds = 0.05
         if self._is_dry:
@@ -345,6 +353,8 @@ class Conductor:
         if self._is_dry:
             patience = min(patience, self._poll_seconds)
             self._poll_seconds = min(self._poll_seconds * 2, SLOWEST_POLL_SECONDS)
+        if self._backlog.gathers:
+            patience = min(patience, FAST_TICK_SECONDS)
         patience = min(patience, self._source.patience(now))
         if self._opens_at is not None:
             patience = min(patience, max(self._opens_at - now, FAST_TICK_SECONDS))

@@ -139,7 +139,7 @@ class DatabaseWorker:
             signal=self._signal,
             caps=caps.join(self.served, self._signal.set, lambda: self.backlog.running),
         )
-        self._listener = Listener(database, [queue.queue_id for queue in self.served], self._signal)
+        self._listener = Listener(database, [queue.queue_id for queue in self.served], self._conductor.note_news)
         if idle_rounds is not None:
             idle_rounds.join(self, lambda: self.is_silent)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from penstock.clock import system
@@ -29,12 +29,12 @@ log = logging.getLogger("penstock")
 
 
 class Listener:
-    """A thread with a connection of its own."""
+    """A thread with a connection of its own, in which `note_news` is called whenever something may have come."""
 
-    def __init__(self, database: Database, queues: Sequence[int], signal: threading.Event) -> None:
+    def __init__(self, database: Database, queues: Sequence[int], note_news: Callable[[], None]) -> None:
         self._database = database
         self._queues = queues
-        self._signal = signal
+        self._note_news = note_news
         self._is_stopping = False
         self._throttled_log = ThrottledLog(log)
         self._thread = threading.Thread(target=self._hear, name="penstock-listener", daemon=True)
@@ -58,11 +58,11 @@ class Listener:
                         log.warning("notifications do not arrive here (a pooler?): the worker polls for new jobs")
                         return
                     listen(connection, self._queues)
-                    self._signal.set()
+                    self._note_news()
                     asked_at = system.monotonic()
                     while not self._is_stopping:
                         if wait_for_notification(connection, 1.0):
-                            self._signal.set()
+                            self._note_news()
                         if system.monotonic() - asked_at > ASK_SECONDS:
                             ask_nothing(connection)
                             asked_at = system.monotonic()

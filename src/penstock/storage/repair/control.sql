@@ -46,5 +46,5 @@ select continue_at, jobs, ranges from @schema@.purge_blocked(%(partition)s, %(fr
 select @schema@.bury_dead(%(ids)s::bigint[])
 
 -- name: release_key
--- See @schema@.release_key. Locks: the key's row in halted.
+-- See @schema@.release_key. Locks: the key's row in halted, then those of idle_partition, by id.
 select @schema@.release_key(%(queue)s, %(key)s)

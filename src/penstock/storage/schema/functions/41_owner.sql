@@ -128,7 +128,8 @@ end $$;
 -- What is not ready any more (cancelled, say) is left out, and so is what lies in partitions that are not the owner's any
 -- more; a holder that was declared dead gets nothing. A partition that lacks permits or tokens for what was chosen there (p_counts) gives
 -- nothing, and a row without a number says so: the owner learns how many it has and chooses again. Rows are locked by one statement and read by the next, as in
--- @schema@.take. Locks: rows of partitions for share (with a total_rate: against others who start there), then ready rows by range.
+-- @schema@.take. Locks: rows of partitions for share (with a total_rate: against others who start there), then those of
+-- `idle_partition`, by id, then ready rows by range.
 create or replace function @schema@.lease_chosen(
     p_owner bigint, p_holder bigint, p_token bigint, p_server text, p_partitions int[], p_owner_epochs bigint[],
     p_counts int[], p_ranges bigint[], p_members bit(1024)[], p_aheads boolean[], p_batches bigint[] default null)
@@ -153,7 +154,9 @@ begin
     if v_owned = '{}' then
         return;
     end if;
-    delete from @schema@.idle_partition where partition_id = any (v_owned);
+    delete from @schema@.idle_partition
+     where partition_id = any (array(select partition_id from @schema@.idle_partition where partition_id = any (v_owned)
+                                      order by partition_id for update));
     perform from @schema@.ready where range = any (p_ranges) and partition_id = any (v_owned) order by range, low for update;
     return query
     with given as (
