@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 from bench.completion import wait_for_completed
@@ -33,13 +34,16 @@ def measure(run: Run) -> None:
     after_return: dict[int, list[float]] = {each: [] for each in PERCENTILES}
     after_call: dict[int, list[float]] = {each: [] for each in PERCENTILES}
     notified: dict[int, list[float]] = {each: [] for each in PERCENTILES}
+    beside: dict[int, list[float]] = {each: [] for each in PERCENTILES}
     for _ in run.repeats():
         called, returned, started = pickup(run.server, jobs)
+        _, returned_beside, started_beside = pickup(run.server, jobs, workers=2)
         sent, _, heard = notifications(run.server, jobs)
         for percentile in PERCENTILES:
             after_return[percentile].append(percentile_of(returned, started, percentile))
             after_call[percentile].append(percentile_of(called, started, percentile))
             notified[percentile].append(percentile_of(sent, heard, percentile))
+            beside[percentile].append(percentile_of(returned_beside, started_beside, percentile))
     for percentile in PERCENTILES:
         run.compare(
             f"pickup p{percentile}, from the return of enqueue",
@@ -52,22 +56,28 @@ def measure(run: Run) -> None:
     for percentile in PERCENTILES:
         name = f"pickup p{percentile}, from the call of enqueue"
         run.compare(name, "ms", after_call[percentile], f"raw NOTIFY p{percentile}", notified[percentile])
-    run.note(f"{jobs:,} jobs at {JOBS_A_SECOND} a second, 1 worker with concurrency 16; NOTIFY from call to arrival")
+    for percentile in PERCENTILES:
+        name = f"pickup p{percentile}, from the return of enqueue, 2 workers"
+        run.compare(name, "ms", beside[percentile], "1 worker", after_return[percentile])
+    run.note(f"{jobs:,} jobs at {JOBS_A_SECOND} a second, workers with concurrency 16; NOTIFY from call to arrival")
 
 
 Times = list[int]
 
 
-def pickup(server: Server, jobs: int) -> tuple[Times, Times, Times]:
+def pickup(server: Server, jobs: int, workers: int = 1) -> tuple[Times, Times, Times]:
     """Of each job, when its enqueue was called and returned and when its handler started, in nanoseconds."""
     started = processes.Array("q", jobs + WARM_UP, lock=False)
-    with server.database() as url, connect(url) as connection, running(_work, url, started) as worker:
+    with server.database() as url, connect(url) as connection, ExitStack() as stack:
+        at_work = [stack.enter_context(running(_work, url, started)) for _ in range(workers)]
+        while connection.execute("select count(*) from penstock.sleeper").fetchone()[0] < workers:
+            time.sleep(0.02)
         app, task = _declare(url, started)
         with app:
             task.enqueue(place=0)
-            wait_for_completed(connection, 1, [worker])
+            wait_for_completed(connection, 1, at_work)
             called, returned = at_a_steady_rate(jobs + WARM_UP, lambda place: task.enqueue(place=place))
-            wait_for_completed(connection, 1 + jobs + WARM_UP, [worker])
+            wait_for_completed(connection, 1 + jobs + WARM_UP, at_work)
     return called[WARM_UP:], returned[WARM_UP:], list(started)[WARM_UP:]
 
 

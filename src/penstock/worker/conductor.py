@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 from penstock.clock import system, ticks
@@ -19,12 +20,14 @@ from penstock.engine.conversation import Attempts, Conversation, Holder, Settlem
 from penstock.engine.leased_jobs import read_leased
 from penstock.engine.link import Link
 from penstock.engine.load_traces import add_load_traces
-from penstock.engine.source import NOTHING, Source
+from penstock.engine.source import NOTHING, Source, Wish
 from penstock.policy.claim_size import ClaimSize
+from penstock.policy.look_pace import LookPace
 from penstock.policy.slot_shares import Grant
 from penstock.storage.connection.database import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
 from penstock.storage.work import workers
+from penstock.storage.work.exchange import Turn
 from penstock.storage.work.leases import Lease
 from penstock.storage.work.settle import End, note_started
 from penstock.worker.backlog import FAST_TICK_SECONDS, SETTLED_TOGETHER, Backlog
@@ -87,11 +90,15 @@ class Conductor:
         # When a rate lets the next job of a gated queue start; None where none waits for that.
         self._opens_at: float | None = None
         self._claim_size = ClaimSize()
+        self._pace = LookPace()
+        # Set by the listener: something may have come since the last turn began.
+        self._has_news = False
+        # Whether the last turn found out that there is nothing more to claim.
+        self._is_exhausted = False
         self._leases = WorkerLeases(backlog)
         self._is_asleep = False
-        # Whether producers, or other workers, have said since the last turn that there is news.
-        self._has_news = False
-        self._dry_at = system.monotonic()
+        # Since when each look brought something.
+        self._fed_since = inf
         self._is_dry = False
         self._poll_seconds = 0.05
         self._progressed_at = 0.0
@@ -113,7 +120,11 @@ class Conductor:
 
     def turn(self) -> bool:
         """Settle and take once, where there is anything to do; whether there was."""
-        self._look()
+        # Before anything is looked at: what is signalled from here on, a turn has to follow.
+        self._signal.clear()
+        had_news, self._has_news = self._has_news, False
+        self._is_exhausted = False
+        self._look(had_news=had_news)
         surplus = self._source.surplus
         ended = collect_ended(self._backlog, self._claim_size, end_taken_away(self._backlog))
         now = system.monotonic()
@@ -158,21 +169,23 @@ class Conductor:
         if wish:
             self._backlog.slot_pool.note_claimed(self._backlog, is_dry=taken < slots)
             self._note_taken(slots, taken)
+            self._pace_looks(wish, turn, taken, had_news=had_news)
         return bool(ended or leases or finds_out)
 
     def wait(self) -> None:
         """Sleep until something happens that a turn should follow."""
         backlog = self._backlog
+        has_rested = self._rest()
         if len(backlog.done) >= (SETTLED_TOGETHER if backlog.gathers else 1) or backlog.returned:
             return
         if self._is_dry and not self._is_asleep and not self._stop_request.is_made:
-            self._fall_asleep()
-            return
+            if not self._pace.is_bulk(system.monotonic()):
+                self._fall_asleep()
+                return
+            if has_rested:
+                return
         self._signal.wait(self._patience())
-        self._signal.clear()
-        if self._backlog.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
-            self._start_threads(self._backlog.slot_pool.concurrency)
-            self._backlog.take_back_bunches()
+        self._help_slots()
 
     @property
     def is_empty(self) -> bool:
@@ -182,7 +195,23 @@ class Conductor:
     @property
     def is_pacing(self) -> bool:
         """Whether jobs end so fast that a pause between turns saves more than it costs."""
-        return self._backlog.gathers
+        return self._backlog.gathers or self._pace.is_bulk(system.monotonic())
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether another turn right away would find nothing, though this one did something."""
+        return self._is_exhausted
+
+    @property
+    def rest_seconds(self) -> float:
+        """From any thread: for how long from now it need not be told that something may have come."""
+        return max(self._pace.next_at - system.monotonic(), 0.0)
+
+    def note_news(self) -> None:
+        """By the listener: something may have come. While quick jobs wait here, it claims within moments anyway."""
+        self._has_news = True
+        if not (self._has_quick_jobs and self._queues.are_plain):
+            self._signal.set()
 
     @property
     def has_unsettled(self) -> bool:
@@ -198,11 +227,6 @@ class Conductor:
         """Look at everything at the next turn."""
         self._is_dry = False
         self._source.look_again()
-
-    def note_news(self) -> None:
-        """From any thread: something may have come, to be looked for at once."""
-        self._has_news = True
-        self._signal.set()
 
     def has_work(self) -> bool:
         """Whether a job that a handler here knows could run now."""
@@ -222,10 +246,14 @@ class Conductor:
         return self._conversation.ask(act)
 
     @property
+    def _has_quick_jobs(self) -> bool:
+        return self._backlog.is_fast and len(self._backlog) > 0
+
+    @property
     def _worker(self) -> int:
         return self._conversation.holder.worker
 
-    def _look(self) -> None:
+    def _look(self, *, had_news: bool) -> None:
         """Now and then: which queues have a limit, which partitions there are and are this worker's, what waits."""
         now = system.monotonic()
         if now - self._limits_at > LIMITS_SECONDS:
@@ -234,8 +262,7 @@ class Conductor:
         self._queues.withhold(
             self._source, self._heartbeat.withheld, is_loop_blocked=self._backlog.slot_pool.is_loop_blocked
         )
-        if self._has_news:
-            self._has_news = False
+        if had_news:
             self._source.note_news()
         if self._source.is_look_due(now) and not self._stop_request.is_made:
             wanted = self.link.at_most(sum(self._wanted(self._backlog.slot_pool.grantable(self._backlog))))
@@ -332,11 +359,48 @@ class Conductor:
         self._is_dry = taken < slots
         if taken:
             self._poll_seconds = 0.05
-        if self._is_dry:
-            self._dry_at = now
-        elif self._is_asleep and now - self._dry_at > AWAKE_SECONDS:
+        if self._is_dry and not self._pace.is_bulk(now):
+            self._fed_since = inf
+            return
+        self._fed_since = min(self._fed_since, now)
+        if self._is_asleep and now - self._fed_since > AWAKE_SECONDS:
             self._is_asleep = False
             self._ask(lambda connection: workers.wake_up(connection, self._worker))
+
+    def _pace_looks(self, wish: Wish, turn: Turn, taken: int, *, had_news: bool) -> None:
+        """Learn from a claim how soon it is worth looking again. An owner knows what there is."""
+        if wish.claim is None or not self._queues.are_plain:
+            return
+        now = system.monotonic()
+        self._is_exhausted = taken < wish.size and turn.opens_in is None and not self._queues.batch_sizes
+        if taken == 0:
+            if had_news or self._pace.is_bulk(now):
+                self._pace.note_vain(now)
+        elif self._is_exhausted and self._backlog.is_fast and not self._queues.has_limits:
+            self._pace.note_all(taken, max((lease.waited_seconds for lease in turn.leases), default=0.0), now)
+        else:
+            self._pace.note_found(now)
+
+    def _rest(self) -> bool:
+        """While quick jobs come in bulk, let more come and more end before the next turn; whether it had to wait."""
+        has_rested = False
+        while (
+            self._pace.is_bulk(now := system.monotonic())
+            and (left := self._pace.next_at - now) > 0
+            and len(self._backlog.done) < SETTLED_TOGETHER
+            and not self._backlog.returned
+            and not self._stop_request.is_made
+        ):
+            system.sleep(min(left, FAST_TICK_SECONDS))
+            self._help_slots()
+            has_rested = True
+        return has_rested
+
+    def _help_slots(self) -> None:
+        """Jobs wait behind one that is slow after all: let other slots have them."""
+        if self._backlog.unstarted and system.monotonic() - self._progressed_at > FAST_TICK_SECONDS:
+            self._start_threads(self._backlog.slot_pool.concurrency)
+            self._backlog.take_back_bunches()
 
     def _fall_asleep(self) -> None:
         self._ask(lambda connection: workers.fall_asleep(connection, self._worker, list(self._queues.by_id)))

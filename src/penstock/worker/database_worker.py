@@ -139,7 +139,7 @@ class DatabaseWorker:
             signal=self._signal,
             caps=caps.join(self.served, self._signal.set, lambda: self.backlog.running),
         )
-        self._listener = Listener(database, [queue.queue_id for queue in self.served], self._conductor.note_news)
+        self._listener = Listener(database, [queue.queue_id for queue in self.served], self._conductor)
         if idle_rounds is not None:
             idle_rounds.join(self, lambda: self.is_silent)
 
@@ -339,7 +339,8 @@ class DatabaseWorker:
                         has_waited = False
                         conductor.look_again()
                         continue
-            if not did_something or conductor.is_pacing:
+            # Who ends when all is done has to see a turn that does nothing.
+            if not did_something or conductor.is_pacing or (conductor.is_exhausted and idle_rounds is None):
                 conductor.wait()
                 has_waited = True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.clock import system
@@ -19,6 +19,7 @@ from penstock.storage.connection.database import Database
 from penstock.storage.connection.error_meaning import DatabaseError, with_remedy
 from penstock.storage.connection.listen import hears_itself, listen, notify, wait_for_notification
 from penstock.storage.connection.sessions import ask_nothing
+from penstock.worker.conductor import Conductor
 
 __all__ = ["Listener"]
 
@@ -29,12 +30,12 @@ log = logging.getLogger("penstock")
 
 
 class Listener:
-    """A thread with a connection of its own, in which `note_news` is called whenever something may have come."""
+    """A thread with a connection of its own, in which the conductor is told whenever something may have come."""
 
-    def __init__(self, database: Database, queues: Sequence[int], note_news: Callable[[], None]) -> None:
+    def __init__(self, database: Database, queues: Sequence[int], conductor: Conductor) -> None:
         self._database = database
         self._queues = queues
-        self._note_news = note_news
+        self._conductor = conductor
         self._is_stopping = False
         self._throttled_log = ThrottledLog(log)
         self._thread = threading.Thread(target=self._hear, name="penstock-listener", daemon=True)
@@ -58,11 +59,15 @@ class Listener:
                         log.warning("notifications do not arrive here (a pooler?): the worker polls for new jobs")
                         return
                     listen(connection, self._queues)
-                    self._note_news()
+                    self._conductor.note_news()
                     asked_at = system.monotonic()
                     while not self._is_stopping:
                         if wait_for_notification(connection, 1.0):
-                            self._note_news()
+                            if rest_seconds := self._conductor.rest_seconds:
+                                system.sleep(rest_seconds)
+                                # What was notified meanwhile is looked for with it.
+                                wait_for_notification(connection, 0.0)
+                            self._conductor.note_news()
                         if system.monotonic() - asked_at > ASK_SECONDS:
                             ask_nothing(connection)
                             asked_at = system.monotonic()

@@ -53,6 +53,8 @@ class ServedQueues:
             for queue in served
             if (sizes := {name: task.batch for name, task in queue.tasks.items() if task.batch is not None})
         }
+        # Whether none has an owner, who would know what there is.
+        self.are_plain = not any(queue.is_owned for queue in served)
         # Whether jobs are wanted with the trace context of the load that they came with.
         self.traces_loads = any(task.middleware.traces_loads for queue in served for task in queue.tasks.values())
         # No job of these is taken while the event loop is blocked.
@@ -78,6 +80,11 @@ class ServedQueues:
         """See which of them have a limit."""
         limited = workers.limited_queues(connection)
         self._limited = {queue.name for queue in self._served if queue.queue_id in limited}
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether an end may let another job start."""
+        return bool(self._limited) or any(queue.cap is not None for queue in self._served)
 
     def withhold(self, source: Source, paused: Set[int], *, is_loop_blocked: bool) -> None:
         """Let nothing be taken of those that are paused or refused, or need the event loop while that is blocked."""
