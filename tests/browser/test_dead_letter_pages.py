@@ -62,6 +62,11 @@ def test_one_group_is_retried_and_another_discarded_after_a_count(shop: MailShop
     page = someone.open("/dead-letters")
     group(page, "nobody …").get_by_role("link", name="Retry…").click()
     expect(page.locator("h1")).to_have_text("Retry 3 dead letters?")
+    expect(page.locator("main")).to_contain_text("each for one more attempt")
+    # By an id nobody could tell which group it is.
+    which = page.locator("section dl.facts")
+    expect(which).to_contain_text("nobody …")
+    expect(which).to_contain_text("send of mail")
     page.get_by_role("button", name="Retry 3 dead letters").click()
     expect(page.locator(".said")).to_contain_text("3 jobs were retried")
     assert {str(shop.app.job(id_).state) for id_ in numbered} == {"ready"}

@@ -256,7 +256,7 @@ def test_a_job_that_was_set_aside_is_let_back_and_one_that_is_lost_is_cancelled(
     ids = visit.world.ids
     page = visit.open("/jobs/{aside}")
     page.get_by_role("button", name="Retry").click()
-    expect(page.locator(".said")).to_contain_text(f"Job {ids['aside']} is ready")
+    expect(page.locator(".said")).to_contain_text(f"Job {ids['aside']} was retried")
     assert "set aside" not in visit.app.explain(ids["aside"]).reason
     page = visit.open("/jobs/{lost}")
     page.get_by_role("button", name="Retry").click()

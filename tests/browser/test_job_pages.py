@@ -50,8 +50,11 @@ def test_a_dead_letter_tells_why_and_each_attempt_and_is_retried(shop: MailShop,
     attempts.first.locator("summary").click()
     expect(calls).to_contain_text("in send")
     assert page.locator(".attempts-line i.failed").count() == 2
+    assert page.get_by_role("link", name="the dead letters of its cause").get_attribute("href") == (
+        f"/jobs?queue=mail&state=failed&cause={shop.app.job(id_).cause}"
+    )
     page.get_by_role("button", name="Retry", exact=True).click()
-    assert "is ready" in said(page)
+    assert "was retried" in said(page)
     assert shop.app.job(id_).state == "ready"
 
 
@@ -61,6 +64,7 @@ def test_arguments_that_do_not_fit_are_shown_again_and_those_that_do_are_retried
     (id_,) = shop.fail("nobody 1")
     page = someone.open(f"/jobs/{id_}")
     page.get_by_role("link", name="Retry with other arguments").click()
+    expect(page.locator("p.lead")).to_contain_text("This job of send")
     typed = page.get_by_label("Arguments, a JSON object")
     assert json.loads(typed.input_value()) == {"to": "nobody 1"}
     for text, problem in [
@@ -99,7 +103,7 @@ def test_a_job_that_waits_for_a_time_is_moved_run_at_once_and_cancelled(shop: Ma
     assert "2031-07-01 14:30:00 CEST" in said(page)
     assert shop.app.job(first).run_at == datetime(2031, 7, 1, 12, 30, tzinfo=UTC)
     page.get_by_role("button", name="Run it now").click()
-    assert "is ready" in said(page)
+    assert "was retried" in said(page)
     assert shop.app.job(first).state == "ready"
     page.goto(f"{someone.url}/jobs/{second}")
     page.locator("#cancel summary").click()
@@ -138,6 +142,21 @@ def test_a_job_behind_a_halted_key_leads_to_the_dead_letter_and_releases_the_key
     assert "released" in said(page)
     assert shop.app.blocked_keys("orders") == []
     expect(page.get_by_role("button", name="Release the key")).to_have_count(0)
+
+
+def test_a_dead_letter_that_halts_its_key_says_so_with_what_waits_and_releases_it(
+    shop: MailShop, someone: Looking
+) -> None:
+    dead, *_ = shop.book.enqueue_many([{"customer": "c-1"}, *[{"customer": "c-1", "step": 1}] * 2])
+    shop.work()
+    page = someone.open(f"/jobs/{dead}")
+    why = page.locator("section.why")
+    expect(why).to_contain_text("it halts its key: retry it, or release the key")
+    expect(why).to_contain_text("2 jobs of its key wait behind it.")
+    why.get_by_role("button", name="Release the key").click()
+    assert "released" in said(page)
+    expect(why).to_contain_text("retry or purge it")
+    assert shop.app.blocked_keys("orders") == []
 
 
 def test_a_job_that_runs_shows_its_progress_and_ends_before_the_eyes_of_who_looks(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.dashboard_world import PHONE, Looking, check_page, looking
@@ -105,6 +107,26 @@ def test_a_rare_filter_says_how_far_it_has_searched_and_goes_on(shop: MailShop, 
         page.get_by_role("link", name="Go on searching").click()
         page.wait_for_load_state()
     assert listed(page) == [rare]
+
+
+def test_a_ready_job_tells_what_its_queue_or_task_lacks(shop: MailShop, someone: Looking) -> None:
+    waiting, _ = shop.send.enqueue(to="ada"), shop.export.enqueue(table="t")
+    with psycopg.connect(shop.app.url, autocommit=True) as connection:
+        connection.execute("select penstock.enqueue('slow', 'exprot', '{}')")
+        page = someone.open("/jobs?queue=mail")
+        told = page.locator(f"#job-{waiting} td.told")
+        expect(told).to_have_text("no worker serves its queue")
+        shop.app.pause("mail")
+        expect(told).to_have_text("its queue is paused", timeout=60_000)
+        working = threading.Thread(target=lambda: shop.app.work(queues=["slow"], concurrency=1))
+        working.start()
+        try:
+            page = someone.open("/jobs?queue=slow&task=exprot")
+            expect(page.locator("td.told")).to_have_text("no worker has its task", timeout=60_000)
+        finally:
+            shop.goes_on.set()
+            shop.app.stop()
+            working.join()
 
 
 def test_those_that_are_ticked_are_changed_and_no_others(shop: MailShop, someone: Looking) -> None:

@@ -47,6 +47,17 @@ def row(page: Page, name: str) -> list[str]:
     return [text.strip() for text in page.locator("#loads tr", has_text=name).locator("td").all_inner_texts()]
 
 
+def test_a_load_of_a_paused_queue_says_that_it_is(someone: Looking) -> None:
+    load(someone, "backfill")
+    page = someone.open("/loads")
+    expect(page.locator("#load-backfill")).to_contain_text("running")
+    expect(page.locator("main")).not_to_contain_text("its queue is paused")
+    someone.app.pause(someone.app.loads()[0].queue)
+    for path in ("/loads", "/loads/backfill"):
+        page.goto(f"{someone.url}{path}")
+        expect(page.locator("main")).to_contain_text("its queue is paused")
+
+
 def test_a_list_and_a_page_say_how_far_a_load_is(someone: Looking) -> None:
     page = someone.open("/loads")
     expect(page.get_by_text("Nothing was loaded yet")).to_be_visible()

@@ -152,6 +152,22 @@ def test_the_overview_shows_every_queue_and_follows_it(someone: Looking) -> None
     expect(waiting).to_have_text("5", timeout=60_000)
 
 
+def test_the_table_and_the_list_agree_about_new_dead_letters(someone: Looking) -> None:
+    queue = someone.app.queue("orders")
+
+    @queue.task(max_attempts=1)
+    def book() -> None:
+        raise ValueError
+
+    book.enqueue_many([{}] * 5)
+    someone.app.work(until_idle=True)
+    page = someone.open("/")
+    expect(page.locator("#attention")).to_contain_text("5 jobs of orders became dead letters in the last hour")
+    expect(page.locator("#queue-orders td").last).to_have_text("5 5 new")
+    page.goto(f"{someone.url}/queues/orders")
+    expect(page.locator(".tile", has_text="Dead letters")).to_contain_text("jobs died 5 times so far")
+
+
 def test_each_kind_of_trouble_is_a_sentence_with_an_act_beside_it(
     someone: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -141,6 +141,25 @@ def test_limits_are_changed_given_and_taken_away_by_a_form(someone: Looking, sho
     assert someone.app.stats("orders").rules.max_wait == 7_200
 
 
+def test_only_limits_that_a_queue_can_have_are_offered(someone: Looking, shop: Shop) -> None:
+    someone.app.set_queue("plain")
+    someone.app.set_queue("fair", fair_by="tenant")
+    for queue, offered in [
+        ("orders", ["Rate of a key", "Run"]),
+        ("plain", []),
+        ("fair", ["Weights"]),
+    ]:
+        page = someone.open(f"/queues/{queue}/rules")
+        titles = page.locator(".field label").all_inner_texts()
+        assert "Rate" in titles
+        assert [title for title in titles if title in ("Rate of a key", "Run", "Weights")] == offered
+        # It can be changed: it is none of what is kept.
+        expect(page.get_by_role("region", name="What it keeps for its life")).not_to_contain_text("Partitions")
+        expect(page.get_by_role("region", name="Limits").get_by_role("link")).to_have_attribute(
+            "href", f"/queues/{queue}/partitions"
+        )
+
+
 def test_a_limit_that_cannot_be_is_refused_with_what_was_typed(someone: Looking, shop: Shop) -> None:
     page = someone.open("/queues/orders/rules")
     page.get_by_label("Limit", exact=True).fill("many")

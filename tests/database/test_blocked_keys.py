@@ -53,6 +53,20 @@ def test_a_held_and_a_halted_key_are_told_with_the_job_and_how_many_wait(owned: 
     assert began_at <= first.since <= second.since
 
 
+def test_a_dead_letter_that_halts_its_key_says_so_with_how_many_wait(owned: Owned, app: App) -> None:
+    dead, *_ = owned.enqueue([b"a", b"a", b"b", b"a"])
+    owned.end(owned.lease([dead]), "failed")
+    told = app.explain(dead)
+    assert told.reason == "finished: failed; it halts its key: retry it, or release the key"
+    assert {name: told.detail[name] for name in ("halted", "jobs_behind", "may_be_more")} == {
+        "halted": True, "jobs_behind": 2, "may_be_more": False,
+    }  # fmt: skip
+    app.release("o", "a")
+    told = app.explain(dead)
+    assert told.reason == "finished: failed; retry or purge it"
+    assert "halted" not in told.detail
+
+
 def test_a_key_that_is_both_is_told_once_as_halted(owned: Owned, app: App) -> None:
     first, second = owned.enqueue([b"a", b"a"])
     leases = owned.lease([first, second])

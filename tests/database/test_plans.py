@@ -244,7 +244,9 @@ def test_looking_for_work_touches_few_pages(backlog: Scene) -> None:
     assert_cheap(connection, "system_figures", {"most_parked": MOST_PARKED})
     assert_cheap(connection, "attention_facts", {})
     assert_cheap(connection, "due_jobs", {"most": 2_000, "partitions": None}, pages=1_500)
-    assert_cheap(connection, "search", {"text": "k77", "key": b"k77", "limit": 20, "queues": None})
+    assert_cheap(
+        connection, "search", {"text": "k77", "key": b"k77", "limit": 20, "queues": None, "most_parked": MOST_PARKED}
+    )
     assert_cheap(connection, "jobs_set_aside", {"most_parked": MOST_PARKED})
 
 
@@ -594,3 +596,4 @@ def test_blocked_keys_are_read_in_few_pages_however_many_there_are_and_whatever_
     assert_cheap(connection, "halted_keys_of_queue", {"queue": queue, "limit": 20})
     assert_cheap(connection, "held_keys_of_queue", {"queue": queue, "limit": 20})
     assert_cheap(connection, "count_behind", {"queue": queue, "keys": [b"k1", b"k2"], "most": 50})
+    assert_cheap(connection, "halted_by", {"queue": "owned", "key": b"k1", "id": 1024})

@@ -52,6 +52,17 @@ def test_ids_are_those_of_the_newest_job(shop: Shop, client: Client, jobs: dict[
     assert [(hit["kind"], hit["id"]) for hit in client.get(f"search?q={newer}")["hits"]] == [("job", str(newer))]
 
 
+def test_a_task_that_nobody_ever_had_is_found_while_jobs_of_it_wait(
+    shop: Shop, client: Client, jobs: dict[str, int], database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("select penstock.enqueue('mail', 'sned', '{}') from generate_series(1, 3)")
+        assert hits(client, "sned") == []
+        # Whoever works on the queue sets aside what it has no handler for.
+        connection.execute("update penstock.ready set is_parked = true where task = 'sned'")
+        assert hits(client, "SNE") == [("task", "sned", "mail")]
+
+
 def test_loads_and_workers_are_found(shop: Shop, client: Client, database_url: str) -> None:
     shop.app.stats("mail")
     with psycopg.connect(database_url, autocommit=True) as connection:

@@ -18,6 +18,7 @@ from penstock.drawing.axis import (
     moment_start,
     round_top,
 )
+from penstock.drawing.charts import curve, fan
 from penstock.drawing.formatting import as_text, duration, moment_label, percent, plain, rate, word
 from penstock.spark.reporting.skew import gini, lorenz
 
@@ -106,3 +107,10 @@ def test_skew_is_what_its_definition_says(jobs: list[int]) -> None:
     assert all(y <= x + 1e-9 for x, y in points)
     assert points == sorted(points)
     assert (gini([]), lorenz([])) == (0, [])
+
+
+def test_a_moment_without_a_neighbour_is_drawn_large_enough_to_be_seen() -> None:
+    alone, line = curve([("a", [(0.5, 0.5)])], [], [], ""), curve([("a", [(0.5, 0.5), (0.6, 0.5)])], [], [], "")
+    assert ('class="line a point"' in alone, 'class="line a point"' in line) == (True, False)
+    moments = [("", "", [1.0, 2.0, 3.0]), ("", "", [None] * 3), *[("", "", [1.0, 2.0, 3.0])] * 2]
+    assert fan(moments, "").count(" point") == 3

@@ -100,6 +100,7 @@ def _backlogs(told: Told) -> Iterator[Attention]:
         for name, partitions in _by_queue(facts):
             waiting = sum(each.waiting for each in partitions)
             seconds = max(each.oldest_wait_seconds for each in partitions)
+            in_line = max(each.oldest_in_line_seconds for each in partitions)
             if waiting <= 0 or name not in states:
                 continue
             since = _ago(facts, seconds)
@@ -107,8 +108,9 @@ def _backlogs(told: Told) -> Iterator[Attention]:
                 sums["paused-queue", name].add(waiting, since)
             elif not states[name].workers:
                 sums["no-worker", name].add(waiting, since)
-            elif seconds > LONG_WAIT_SECONDS:
-                sums["long-wait", name].add(waiting, since)
+            elif in_line > LONG_WAIT_SECONDS:
+                # What is parked waits for a worker that has its task, and is told as that.
+                sums["long-wait", name].add(waiting, _ago(facts, in_line))
     for (kind, name), found in sums.items():
         yield Attention(kind=kind, queue=name, count=found.count, since=found.since)  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.admin.key_reasons import key_reason
 from penstock.errors import PartitionUnavailable
-from penstock.model.checks import checked_job_id
+from penstock.model.checks import checked_job_id, key_to_bytes
 from penstock.model.explanation import Explanation
 from penstock.model.job import Job
 from penstock.model.job_filters import JobScope
@@ -20,6 +20,7 @@ from penstock.shards.databases import Databases
 from penstock.shards.locating import at_job
 from penstock.storage import Connection
 from penstock.storage.catalogue.crons import database_now
+from penstock.storage.inspect.blocked_keys import count_behind_dead
 from penstock.storage.inspect.health import (
     ParentFacts,
     WaitingFacts,
@@ -114,8 +115,8 @@ def _explain(connection: Connection, job_id: int, scope: JobScope | None) -> Exp
         if job.state is State.BLOCKED or parents is not None:
             return _explain_child(connection, job, parents or ParentFacts())
     if job.state in FINAL:
-        hint = "; retry or purge it" if job.state is State.FAILED and is_dead(connection, job_id) else ""
-        return _explanation(job, _how_it_ended(job) + hint, finished_at=job.finished_at, error=job.error)
+        hint, detail = _explain_dead(connection, job) if job.state is State.FAILED else ("", {})
+        return _explanation(job, _how_it_ended(job) + hint, finished_at=job.finished_at, error=job.error, **detail)
     if job.state is State.SCHEDULED and job.run_at is None:
         return _explanation(job, f"paused: load {job.load!r} starts no jobs until it is resumed", load=job.load)
     if job.state is State.SCHEDULED:
@@ -133,6 +134,18 @@ def _how_it_ended(job: Job) -> str:
     if not reason or job.state is State.SUCCEEDED:
         return f"finished: {job.state}"
     return f"finished: {reason}" if reason.startswith(f"{job.state} ") else f"finished: {job.state}: {reason}"
+
+
+def _explain_dead(connection: Connection, job: Job) -> tuple[str, dict[str, Any]]:
+    """What a dead letter waits for, and whether it halts its key; nothing of one that was cleared."""
+    if not is_dead(connection, job.id):
+        return "", {}
+    key = None if job.key is None else key_to_bytes(job.key)
+    behind = None if key is None else count_behind_dead(connection, job.id, job.queue, key)
+    if key is None or behind is None:
+        return "; retry or purge it", {}
+    detail = {"halted": True, "jobs_behind": behind.counts.get(key, 0), "may_be_more": behind.may_be_more}
+    return "; it halts its key: retry it, or release the key", detail
 
 
 def _explain_child(connection: Connection, job: Job, parents: ParentFacts) -> Explanation:

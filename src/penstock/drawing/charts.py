@@ -73,7 +73,7 @@ def fan(moments: Sequence[tuple[str, str, Sequence[float | None]]], says: str) -
             f'<path class="band band{level}" d="{_path(lines[level] + lines[level + 1][::-1])}z"/>'
             for level in range(levels - 1)
         ]
-        drawn += [f'<path class="line line{level}" d="{_path(line)}"/>' for level, line in enumerate(lines)]
+        drawn += [_line(f"line{level}", line) for level, line in enumerate(lines)]
     hovers = "".join(
         f'<div class="column{_side(number, len(moments))}" data-tip="{_tip(tip)}"></div>'
         for number, (_, tip, _) in enumerate(moments)
@@ -93,10 +93,7 @@ def curve(
     hovers: Sequence[tuple[float, float, str]] = (),
 ) -> str:
     """Lines of points from (0, 0) bottom left to (1, 1) top right, each of its class; hovers are (left, width, tip)."""
-    drawn = "".join(
-        f'<path class="line {name}" d="{_path([(x * 1_000, 1_000 - y * 1_000) for x, y in points])}"/>'
-        for name, points in lines
-    )
+    drawn = "".join(_line(name, [(x * 1_000, 1_000 - y * 1_000) for x, y in points]) for name, points in lines)
     places = "".join(
         f'<div class="hover{" late" if left > 0.6 else ""}" style="left:{left:.3%};width:{width:.3%}" '
         f'data-tip="{_tip(tip)}"></div>'
@@ -165,6 +162,12 @@ def _svg(drawn: str) -> str:
 
 def _tip(text: str) -> str:
     return "&#10;".join(plain(line, 100) for line in text.split("\n"))
+
+
+def _line(name: str, points: Sequence[tuple[float, float]]) -> str:
+    # One that is a point would be as small as the line is thin.
+    kind = f"line {name} point" if len(points) == 1 else f"line {name}"
+    return f'<path class="{kind}" d="{_path(points)}"/>'
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:

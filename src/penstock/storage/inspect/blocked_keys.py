@@ -9,7 +9,11 @@ from typing import NamedTuple
 from penstock.storage.connection.database import Connection
 from penstock.storage.connection.queries import query
 
-__all__ = ["Behind", "Blocked", "count_behind", "read_halted_keys", "read_held_keys"]
+__all__ = ["Behind", "Blocked", "count_behind", "count_behind_dead", "read_halted_keys", "read_held_keys"]
+
+
+# So many ready jobs are looked at, to count those behind one dead letter.
+MOST_BEHIND = 2_000
 
 
 class Blocked(NamedTuple):
@@ -47,6 +51,15 @@ def count_behind(connection: Connection, queue_id: int, keys: Sequence[bytes], m
     given = {"queue": queue_id, "keys": list(keys), "most": most}
     counts: dict[bytes | None, int] = dict(connection.execute(query("count_behind"), given).fetchall())
     return Behind({key: count for key, count in counts.items() if key is not None}, None in counts)
+
+
+def count_behind_dead(connection: Connection, job_id: int, queue: str, key: bytes) -> Behind | None:
+    """The same of the key that a dead letter halts, as far as it is here; None where it halts none."""
+    row = connection.execute(query("halted_by"), {"id": job_id, "queue": queue, "key": key}).fetchone()
+    if row is None:
+        return None
+    queue_id, partitions = row
+    return count_behind(connection, queue_id, [key], max(1, MOST_BEHIND // max(1, partitions)))
 
 
 def _read(connection: Connection, name: str, queue_id: int, limit: int) -> list[Blocked]:

@@ -20,6 +20,13 @@ select distinct on (j.key) j.key, j.id, coalesce((select max(f.at) from @schema@
  where j.key is not null and not exists (select from @schema@.halted as h where h.queue_id = %(queue)s and h.key = j.key)
  order by j.key, s.due_at desc
 
+-- name: halted_by
+-- The queue in which a job halts its key; no row where it halts none. Index: queue_name_is_unique, the
+-- primary key of halted.
+select h.queue_id, (select count(*) from @schema@.partition as p where p.queue_id = h.queue_id)
+  from @schema@.queue as q join @schema@.halted as h on h.queue_id = q.id
+ where q.name = %(queue)s and h.key = %(key)s::bytea and h.job_id = %(id)s
+
 -- name: count_behind
 -- How many jobs of these keys are among the first that are ready in each partition, about so many of them; and, without a key,
 -- whether there are more than those. Index: ready_in_order, the primary key of the tables that hold jobs.

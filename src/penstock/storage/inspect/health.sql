@@ -150,9 +150,23 @@ select distinct q.name, t.task
  order by 1, 2 limit 20
 
 -- name: backlogs
--- Partitions of queues that run in which the oldest ready job has waited for longer than so many seconds.
-select partition, oldest_wait_seconds, waiting from @schema@.partition_stats
- where not is_paused and oldest_wait_seconds > %(seconds)s order by 2 desc limit 20
+-- Partitions of queues that run in which the oldest ready job has waited for longer than so many seconds. What is parked is
+-- told as tasks without a worker; one that lost its place behind such a one is not seen. Index: ready_in_order, ready_out_of_order.
+select s.partition, extract(epoch from now() - line.ready_at)::double precision, s.waiting
+  from @schema@.partition_stats as s
+ cross join lateral (
+       select min(head.ready_at) as ready_at from (
+           select r.ready_at from generate_series(0, 9) as level(priority)
+            cross join lateral (
+                  select ready_at from @schema@.ready
+                   where partition_id = s.partition_id and not is_parked and priority = level.priority order by pos limit 1) as r
+           union all
+           select d.ready_at from (
+                  select ready_at, is_parked from @schema@.ready
+                   where partition_id = s.partition_id and (pos <> range or is_parked) order by range limit 1) as d
+            where not d.is_parked) as head) as line
+ where not s.is_paused and s.oldest_wait_seconds > %(seconds)s and line.ready_at < now() - make_interval(secs => %(seconds)s)
+ order by 2 desc limit 20
 
 -- name: nearly_full
 -- Partitions with such a part or more of what their queue's max_length allows.

@@ -39,6 +39,8 @@ class PartitionFigures(msgspec.Struct, array_like=True, frozen=True):
     rate: float | None = None
     # Starts by a rate or a total_rate.
     rate_starts: int | None = None
+    # Without jobs that are parked, for which no worker is there; one that lost its place behind such a one is not seen.
+    oldest_in_line_seconds: float = 0.0
 
 
 class QueueFigures(msgspec.Struct, array_like=True, frozen=True):

@@ -15,11 +15,11 @@ with recursive head(partition_id, priority, ready_at, task, range, first) as (
              from @schema@.ready
             where not is_parked and (partition_id, priority) > (h.partition_id, h.priority)
             order by partition_id, priority, pos limit 1) as n
-), displaced(partition_id, ready_at) as (
-    (select partition_id, ready_at from @schema@.ready where pos <> range or is_parked order by partition_id, range limit 1)
+), displaced(partition_id, ready_at, is_parked) as (
+    (select partition_id, ready_at, is_parked from @schema@.ready where pos <> range or is_parked order by partition_id, range limit 1)
     union all
-    select n.partition_id, n.ready_at from displaced as d cross join lateral (
-           select partition_id, ready_at from @schema@.ready
+    select n.partition_id, n.ready_at, n.is_parked from displaced as d cross join lateral (
+           select partition_id, ready_at, is_parked from @schema@.ready
             where (pos <> range or is_parked) and partition_id > d.partition_id order by partition_id, range limit 1) as n
 ), parked(partition_id, task, ready_at, n) as (
     (select partition_id, task, ready_at, 1 from @schema@.ready where is_parked and reason is null
@@ -31,8 +31,9 @@ with recursive head(partition_id, priority, ready_at, task, range, first) as (
             order by partition_id, task limit 1) as n
      where p.n < %(most_parked)s
 ), oldest as (
-    select partition_id, min(ready_at) as ready_at
-      from (select partition_id, ready_at from head union all select partition_id, ready_at from displaced) as found
+    select partition_id, min(ready_at) as ready_at, min(ready_at) filter (where not is_parked) as in_line_at
+      from (select partition_id, ready_at, false as is_parked from head
+            union all select partition_id, ready_at, is_parked from displaced) as found
      group by partition_id
 ), leased as (
     select partition_id, sum(@schema@.members_count(low, high, members))::bigint as jobs from @schema@.lease group by partition_id
@@ -69,7 +70,8 @@ select current_setting('default_transaction_read_only') = 'off' and not pg_is_in
                    coalesce(d.enqueued, 0), coalesce(d.completed, 0), coalesce(d.failed, 0), coalesce(d.cancelled, 0),
                    coalesce(d.discarded, 0), coalesce(d.expired, 0),
                    least(q.running_limit, case when q.total_limit is not null then p.permits end), q.max_length, q.rate,
-                   case when q.rate is not null or q.total_rate is not null then @schema@.starts_in(p.id) end) order by p.id)
+                   case when q.rate is not null or q.total_rate is not null then @schema@.starts_in(p.id) end,
+                   greatest(coalesce(extract(epoch from now() - o.in_line_at)::double precision, 0), 0)) order by p.id)
                    from @schema@.partition as p
                    join @schema@.queue as q on q.id = p.queue_id
                    left join @schema@.depth as d on d.partition_id = p.id

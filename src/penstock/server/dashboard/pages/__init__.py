@@ -10,6 +10,7 @@ enqueue           a job by hand
 new_queue         a queue by hand
 jobs              jobs by any filters, page by page
 chosen_jobs       those filters, and what may be done to all that match
+held_queues       why jobs do not start, of whole queues and tasks
 jobs_change       that is done, after a count
 job               one job
 job_arguments     a dead letter is retried with other arguments

@@ -72,7 +72,7 @@ RETRY = Act(
     "Retry {}",
     "{} retried.",
     (State.FAILED, State.SCHEDULED),
-    note="Dead letters are ready again, with all their attempts before them; what waits for a time runs now.",
+    note="Dead letters are ready again, each for one more attempt; what waits for a time runs now.",
 )
 DISCARD = Act(
     "discard",

@@ -55,6 +55,9 @@ def show_job(view: View, job_id: str) -> Shown:
         "can_cancel": found.state not in FINAL and view.may("POST", "jobs", job_id, "cancel"),
         "was_cleared": found.state is State.FAILED and not is_dead_letter(found),
         "can_retry": can_run and view.may("POST", "jobs", job_id, "retry"),
+        "behind": told.detail.get("jobs_behind"),
+        "may_be_more": told.detail.get("may_be_more"),
+        "others": _others_of_its_cause(view, found),
         "can_edit": is_dead_letter(found) and not view.caller.hides_args,
         "can_reschedule": found.state in WAITING and view.may("POST", "jobs", job_id, "reschedule"),
         "can_release": bool(told.detail.get("halted")) and view.may("POST", "queues", found.queue, "release"),
@@ -74,7 +77,8 @@ def cancel_job(view: View, job_id: str) -> Done:
 def retry_job(view: View, job_id: str) -> Done:
     """Run a dead letter again, or now what waits for a time."""
     done = view.api.send("POST", "jobs", job_id, "retry", body={})
-    said = f"Job {job_id} is {done.state}."
+    # It may run, and have ended again, before this is read.
+    said = f"Job {job_id} was retried."
     if done.state in FINAL:
         said = f"Job {job_id} stays {done.state}: only dead letters and jobs that wait for a time can be retried."
     return Done(view.url("jobs", job_id), said)
@@ -115,6 +119,14 @@ def _show_missing(view: View, job_id: str, error: InvalidInput | NotFound) -> Sh
         "can_cancel": aside is not None and view.may("POST", "jobs", job_id, "cancel"),
     }
     return Shown("job_missing.html", "No such job", values, status=404, is_live=False)
+
+
+def _others_of_its_cause(view: View, found: Any) -> str | None:
+    """Where a dead letter is discarded, which is done to all that match; None where it cannot be."""
+    if not is_dead_letter(found) or not view.may("POST", "queues", found.queue, "purge"):
+        return None
+    key = found.key if isinstance(found.key, str) else None
+    return view.url("jobs", queue=found.queue, state=State.FAILED, key=key, cause=found.cause)
 
 
 def _with_links(told: Any, reason: str) -> list[tuple[str, str | None]]:

@@ -32,10 +32,10 @@ def retry_with_arguments(view: View, job_id: str) -> Done | Shown:
     typed = view.form.text("args") or ""
     try:
         args = _read(typed)
-        done = view.api.send("POST", "jobs", job_id, "retry", body={"args": args})
+        view.api.send("POST", "jobs", job_id, "retry", body={"args": args})
     except InvalidInput as error:
         return _show(view, view.api.get("jobs", job_id), typed, error)
-    return Done(view.url("jobs", job_id), f"Job {job_id} has other arguments, and is {done.state}.")
+    return Done(view.url("jobs", job_id), f"Job {job_id} has other arguments, and was retried.")
 
 
 def _show(view: View, found: Any, text: str, error: InvalidInput | None) -> Shown:

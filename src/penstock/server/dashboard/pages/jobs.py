@@ -8,6 +8,7 @@ from penstock.errors import InvalidInput, NotFound
 from penstock.model.job_state import State
 from penstock.server.dashboard.entry import Pages, Shown
 from penstock.server.dashboard.pages.chosen_jobs import ACTS, FILTERS, chosen_by, offered_acts
+from penstock.server.dashboard.pages.held_queues import HeldQueues, read_held_queues
 from penstock.server.dashboard.view import View
 
 __all__ = ["jobs"]
@@ -33,6 +34,7 @@ def list_jobs(view: View) -> Shown:
         "acts": offered_acts(view, chosen),
         "tick_acts": [act for act in ACTS.values() if act.fits(chosen) and view.may("POST", "jobs", "0", act.name)],
         "page": None,
+        "held": HeldQueues(),
         "problem": None,
         "must_choose": len(view.caller.queues or ()) > 1 and "queue" not in chosen,
         "newer": _newer(view) if before else None,
@@ -46,6 +48,8 @@ def list_jobs(view: View) -> Shown:
         values["problem"] = error
         return Shown("jobs.html", "Jobs", values, 422, is_live=False)
     values |= {"page": page, "is_cut": page.next is not None and len(page.jobs) < ON_A_PAGE}
+    if any(job.state is State.READY for job in page.jobs):
+        values["held"] = read_held_queues(view)
     if page.next is not None:
         values["older"] = view.here(before=page.next, newer=_with(view, before))
     # A search that took its second is not made again and again.

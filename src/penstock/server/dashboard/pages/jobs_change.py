@@ -15,6 +15,8 @@ __all__ = ["jobs_change"]
 
 jobs_change = Pages()
 MOST_TICKED = 200
+# Among so many causes of a queue the one is looked for that was chosen.
+MOST_CAUSES = 1_000
 
 
 @jobs_change.show("/jobs/change")
@@ -26,6 +28,7 @@ def show_change(view: View) -> Shown:
     each = [(id_, _find(view, id_)) for id_ in ids]
     count = sum(job is not None and act.takes_job(job) for _, job in each) if ids else _preview(view, act, chosen)
     values = {"act": act, "chosen": chosen, "names": FILTERS, "ids": ids, "each": each, "count": count}
+    values["cause"] = None if ids else _find_cause(view, chosen)
     values |= {"many": _many(act, chosen, count), "back": _back(view, chosen, ids)}
     return Shown("jobs_change.html", f"{act.label} jobs", values, is_live=False)
 
@@ -95,6 +98,14 @@ def _operation(act: Act, chosen: Mapping[str, str]) -> Sequence[str]:
     if path is None or (act.name == "discard" and chosen["state"] not in act.takes):
         raise InvalidInput("queue", "dead letters are discarded of a queue: choose one, and the state failed")
     return path
+
+
+def _find_cause(view: View, chosen: Mapping[str, str]) -> Any:
+    """The cause that was chosen, so that a person can tell it by its error; None where none was, or it is not known."""
+    if "cause" not in chosen or view.caller.tenant is not None:
+        return None
+    found = view.api.get("dead-letters", "causes", queue=chosen.get("queue"), limit=MOST_CAUSES)
+    return next((each for each in found.causes if each.id == chosen["cause"]), None)
 
 
 def _find(view: View, job_id: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from penstock.drawing.formatting import count
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
+from penstock.server.dashboard.pages.held_queues import read_held_queues
 from penstock.server.dashboard.view import View
 
 __all__ = ["loads"]
@@ -22,14 +23,20 @@ def show_loads(view: View) -> Shown:
     return Shown(
         "loads.html",
         "Loads",
-        {"loads": found.loads, "unavailable": found.unavailable, "most": MOST_LOADS},
+        {
+            "loads": found.loads,
+            "unavailable": found.unavailable,
+            "most": MOST_LOADS,
+            "paused": read_held_queues(view).paused,
+        },
     )
 
 
 @loads.show("/loads/{load}")
 def show_load(view: View, load: str) -> Shown:
     """One load."""
-    return Shown("load.html", f"Load {load}", {"load": view.api.get("loads", load)})
+    found = view.api.get("loads", load)
+    return Shown("load.html", f"Load {load}", {"load": found, "paused": read_held_queues(view).paused})
 
 
 @loads.act("/loads/{load}/pause")

@@ -33,7 +33,8 @@ class Line:
     stats: Any
     came: int
     went: int
-    failed: int
+    # Of the last hour, as the list of what needs attention has it.
+    new_dead: int
     picture: Markup
 
 
@@ -48,11 +49,12 @@ def show_overview(view: View) -> Shown:
     names = [stats.queue for stats in found.queues] if after or found.next else None
     noted = {each.queue: each.minutes for each in view.api.get("history", minutes=MINUTES, queue=names).histories}
     told = view.api.get("attention")
+    new_dead = {each.queue: each.count for each in told.attention if each.kind == "dead-letters"}
     return Shown(
         "overview.html",
         "Overview",
         {
-            "lines": [_line(stats, noted.get(stats.queue, ())) for stats in found.queues],
+            "lines": [_line(stats, noted.get(stats.queue, ()), new_dead.get(stats.queue, 0)) for stats in found.queues],
             "next": found.next,
             "attention": told.attention,
             "shown": MOST_NOTICES,
@@ -76,7 +78,7 @@ def enqueue_example(view: View) -> Done:
     )
 
 
-def _line(stats: Any, minutes: Sequence[Any]) -> Line:
+def _line(stats: Any, minutes: Sequence[Any], new_dead: int) -> Line:
     came = [minute.enqueued or 0 for minute in minutes]
     went = [_ended(minute) for minute in minutes]
     says = f"{count(sum(came))} came and {count(sum(went))} went in the last {MINUTES} minutes"
@@ -86,9 +88,7 @@ def _line(stats: Any, minutes: Sequence[Any]) -> Line:
         for counts in (came, went)
     ]
     picture = sparkline(list(zip(("in", "out"), rates, strict=True)), says) if sum(came) + sum(went) else ""
-    # One that was retried and died again is counted each time, and is one of those that there are.
-    failed = min(sum(minute.failed or 0 for minute in minutes), stats.dead)
-    return Line(stats, sum(came), sum(went), failed, drawn(picture))
+    return Line(stats, sum(came), sum(went), new_dead, drawn(picture))
 
 
 def _ended(minute: Any) -> int:

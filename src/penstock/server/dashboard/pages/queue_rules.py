@@ -30,8 +30,8 @@ LIVE_RULES = (
     LiveRule("limit", "Limit", "count", "so many run at once in each partition"),
     LiveRule("total_limit", "Total limit", "count", "so many run at once in all partitions together"),
     LiveRule("rate", "Rate", "rate", "so many start in each partition: 100/s, 30/m, 10/h, 1/d"),
-    LiveRule("total_rate", "Total rate", "rate", "so many start in all partitions together"),
-    LiveRule("per_key_rate", "Rate of a key", "rate", "so many jobs of one key start"),
+    LiveRule("total_rate", "Total rate", "rate", "so many start in all partitions together, as above"),
+    LiveRule("per_key_rate", "Rate of a key", "rate", "so many jobs of each key start: 100/s, 30/m, 10/h, 1/d"),
     LiveRule("run", "Run", "count", "so many jobs of a key in one go"),
     LiveRule("max_length", "Most waiting", "count", "an enqueue is refused where a partition has so many ready"),
     LiveRule("max_wait", "Longest wait", "seconds", "a job that waited for so long expires: seconds, or 15m, 2h, 1d"),
@@ -82,7 +82,7 @@ def _page(
         f"Rules of {stats.queue}",
         {
             "stats": stats,
-            "live_rules": LIVE_RULES,
+            "live_rules": [rule for rule in LIVE_RULES if _is_for(rule.name, stats.rules)],
             "now": now,
             # As the form had it when it was opened: only what was changed there is sent.
             "before": before or now,
@@ -92,6 +92,18 @@ def _page(
         200 if error is None else 422,
         is_live=False,
     )
+
+
+def _is_for(name: str, rules: Any) -> bool:
+    """Whether a queue that keeps these rules for its life can have that limit: any other would be refused."""
+    match name:
+        case "per_key_rate":
+            return rules.per_key is not None or rules.per_key_rate is not None
+        case "run":
+            return bool(rules.per_key == 1)
+        case "weights":
+            return rules.fair_by is not None
+    return True
 
 
 def _read(form: Given, rule: LiveRule) -> Any:
