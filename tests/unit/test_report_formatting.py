@@ -112,5 +112,6 @@ def test_skew_is_what_its_definition_says(jobs: list[int]) -> None:
 def test_a_moment_without_a_neighbour_is_drawn_large_enough_to_be_seen() -> None:
     alone, line = curve([("a", [(0.5, 0.5)])], [], [], ""), curve([("a", [(0.5, 0.5), (0.6, 0.5)])], [], [], "")
     assert ('class="line a point"' in alone, 'class="line a point"' in line) == (True, False)
-    moments = [("", "", [1.0, 2.0, 3.0]), ("", "", [None] * 3), *[("", "", [1.0, 2.0, 3.0])] * 2]
+    told: list[float | None] = [1.0, 2.0, 3.0]
+    moments = [("", "", each) for each in (told, [None] * 3, told, told)]
     assert fan(moments, "").count(" point") == 3
