@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -42,7 +43,8 @@ def test_dead_letters_are_grouped_by_cause_and_lead_to_their_jobs(shop: MailShop
     expect(row).to_contain_text("send of mail")
     expect(row.locator(".trend").first).to_have_attribute("aria-label", "6 attempts failed in the last day")
     expect(row.locator(".trend").last).to_have_attribute("aria-label", "6 attempts failed in the last hour")
-    expect(row.locator("a.id")).to_have_text(str(numbered[-1]))
+    # Of jobs that run side by side any may be the last to die.
+    expect(row.locator("a.id")).to_have_text(re.compile("|".join(map(str, numbered))))
     row.get_by_role("link", name="Look at the jobs").click()
     expect(page.locator("table.jobs tbody tr")).to_have_count(3)
     assert sorted(int(each) for each in page.locator("table.jobs a.id").all_inner_texts()) == numbered
