@@ -102,5 +102,5 @@ def test_annotations_say_what_a_csv_holds(app: App, seen: list[Any]) -> None:
     ]
     app.work(until_idle=True)
     assert len(seen) == 2
-    with pytest.raises(InvalidInput, match="row 0 has 'much', which is no number. Nothing was enqueued; mend it$"):
+    with pytest.raises(InvalidInput, match=r"row 0 has 'much', which is no number\. Nothing was enqueued; mend it$"):
         load(app, b"customer,amount\na,much\n", CSV, task="ship", queue="orders", name="bad")
