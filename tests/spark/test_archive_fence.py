@@ -22,9 +22,9 @@ from penstock import App, InvalidInput, PenstockError, Task
 from penstock.cli import analyse
 from penstock.spark.lake import open_lake
 from penstock.spark.lake.consistency import LakeComparison
-from penstock.spark.lake.history import describe_unread
 from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.lake.table_lake import TableLake
+from penstock.spark.lake.unread import describe_unread
 from penstock.storage.history import archive as storage_archive
 from penstock.storage.history.archive import Archiving
 
