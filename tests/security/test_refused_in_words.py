@@ -75,7 +75,7 @@ def test_a_server_that_does_not_let_one_in_is_told_from_an_outage_and_at_once(se
             with pytest.raises(PartitionUnavailable, match=f"refuses the connection .*; {advice}") as refused:
                 app.queues()
             assert "does not answer" not in str(refused.value)
-            work = app.queue("q").task(lambda: None, name="work")
+            work = app.queue("q").task(name="work")(lambda: None)
             for call in (work.enqueue, lambda: asyncio.run(work.aenqueue()), lambda: app.enqueue_many([work.job()])):  # noqa: B023
                 with pytest.raises(PartitionUnavailable, match=f"refuses the connection .*; {advice}") as refused:
                     call()
