@@ -13,19 +13,20 @@ const queues = { [process.argv[2] ?? "greetings"]: announced };
 async function call(path, body) {
   for (let pause = 100; ; pause = Math.min(pause * 2, 5000)) {
     const asked = fetch(server + path, { method: "POST", headers, body: JSON.stringify(body) });
-    const told = await asked.then(async (it) => ({ ...(await it.json()), status: it.status })).catch(() => null);
-    if (told && (told.status < 300 || told.status === 409 || told.status === 410)) return told;
-    if (told && told.status < 500 && told.status !== 429) throw new Error(`refused: ${told.detail}`);
+    const told = await asked.then(async (it) => ({ ...(await it.json()), status: it.status })).catch((why) => ({ why }));
+    if (told.status < 300 || told.status === 409 || told.status === 410) return told;
+    if (told.status < 500 && told.status !== 429) throw new Error(`refused: ${told.detail}`);
+    console.error(`asked again in ${pause} ms: ${told.detail ?? told.why.cause ?? told.why}`);
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
 }
 
 async function run({ id, lease, task, args }) {
-  try {
-    ends.push({ job: id, lease, end: "succeeded", result: (await tasks[task](args)) ?? null });
-  } catch (error) {
-    ends.push({ job: id, lease, end: "retry", error: String(error?.stack ?? error) });
-  }
+  let said;
+  try { said = { end: "succeeded", result: (await tasks[task](args)) ?? null }; }
+  catch (error) { said = { end: "retry", error: String(error?.stack ?? error) }; }
+  ends.push({ job: id, lease, ...said });
+  console.log(`job ${id} (${task}): ${said.end}`);
   running.delete(lease + id);
   wake();
 }

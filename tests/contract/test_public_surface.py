@@ -223,6 +223,7 @@ def test_the_states_are_these_and_equal_their_text() -> None:
         ({"embedded_shards": 2, "embedded": False}, "leave one of the two out"),
         ({"embedded": "no"}, "embedded: must be True or False"),
         ({"url": "postgresql://a/x,postgresql://b/x"}, "several URLs"),
+        ({"url": "postgresql+psycopg://a:secret@b/x"}, r"^url: '\+psycopg' names a driver, as only SQLAlchemy does; "),
     ],
 )
 def test_databases_that_cannot_be_meant_are_refused(options: dict[str, Any], problem: str) -> None:

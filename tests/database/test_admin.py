@@ -18,6 +18,7 @@ from penstock.model.job_state import State
 from penstock.storage import Database
 from penstock.storage.connection.sqlstate import CANCELLED, remedy
 from penstock.storage.repair import control
+from penstock.storage.work.workers import register
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -141,6 +142,9 @@ def test_an_act_without_an_id_or_a_filter_is_refused(scene: Scene) -> None:
     ):
         with pytest.raises(InvalidInput):
             refused()
+    for filters in (JobFilters(state="dead"), JobFilters(queue="q", state="dead")):
+        with pytest.raises(InvalidInput, match=r"\(dead letters are failed\), not 'dead'"):
+            admin.jobs(scene.databases, filters)
     with pytest.raises(NotFound):
         admin.purge(scene.databases, JobFilters(queue="nowhere"))
     assert admin.job(scene.databases, id_).state == "ready"
@@ -234,6 +238,8 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(scene: Scene, monkeypatch:
     assert wrong == {"synchronous_commit", "oldest transaction", "dead rows", "tables ahead", "workers", "tasks"}
     assert all(checks[name].advice for name in wrong)
     assert checks["tasks"].found == "q/nobody"
+    # A purge would end the good jobs of the queue as well.
+    assert "penstock cancel --queue QUEUE --task TASK" in checks["tasks"].advice
     assert checks["timeouts"].found == "no worker is alive that could tell of its tasks"
 
 
@@ -243,6 +249,8 @@ def test_the_doctor_says_that_there_is_no_worker_without_advice(scene: Scene) ->
 
     assert check("timeouts").found == "every task of a live worker has one"
     scene.connection.execute("delete from penstock.worker")
+    # A server acts for workers, and is none.
+    register(scene.connection, name="s", host="", pid=1, version="", concurrency=0, lease_seconds=9.0, tasks=())
     workers, timeouts = check("workers"), check("timeouts")
     assert (workers.ok, workers.found, workers.advice) == (True, "none is alive, and none has fallen silent", "")
     assert (timeouts.ok, timeouts.found, timeouts.advice) == (

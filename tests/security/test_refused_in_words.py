@@ -12,7 +12,7 @@ import pytest
 from tests.security.conftest import Realm
 from tests.security.roles_at_work import works
 
-from penstock import App, InvalidInput, NotFound, PartitionUnavailable, PenstockError, RequestTimeout, admin
+from penstock import App, InvalidInput, NotFound, PartitionUnavailable, PenstockError, admin
 
 MUST_NOT = "does not allow it to this role: permission denied .*grant its role what it needs"
 
@@ -75,10 +75,22 @@ def test_a_server_that_does_not_let_one_in_is_told_from_an_outage_and_at_once(se
             with pytest.raises(PartitionUnavailable, match=f"refuses the connection .*; {advice}") as refused:
                 app.queues()
             assert "does not answer" not in str(refused.value)
-            with pytest.raises(RequestTimeout, match=f"refuses the connection .*; {advice}.*nothing was written"):
-                app.queue("q").task(lambda: None).enqueue()
+            work = app.queue("q").task(name="work")(lambda: None)
+            for call in (work.enqueue, lambda: asyncio.run(work.aenqueue()), lambda: app.enqueue_many([work.job()])):  # noqa: B023
+                with pytest.raises(PartitionUnavailable, match=f"refuses the connection .*; {advice}") as refused:
+                    call()
+                assert (refused.value.outcome, refused.value.written) == ("not written", [None])
             checks = {check.name: check for check in admin.doctor(app.unchecked_databases)}
             assert advice in checks["database"].advice
+
+
+def test_an_enqueue_without_a_key_that_no_shard_lets_in_is_told_at_once(server_url: str) -> None:
+    with (
+        App(shards=list(wrong_urls(server_url).values()), request_timeout=60.0) as app,
+        pytest.raises(PartitionUnavailable, match="refuses the connection") as refused,
+    ):
+        app.queue("q").task(lambda: None).enqueue()
+    assert (refused.value.outcome, refused.value.written) == ("not written", [None])
 
 
 def test_an_unknown_id_speaks_of_no_shards_where_there_is_one_database(database_url: str) -> None:

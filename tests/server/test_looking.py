@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
-from tests.server.asking import Client, asking_as
+from tests.server.asking import Client, asking, asking_as
 from tests.server.conftest import Shop
 
 from penstock import App
@@ -310,3 +310,13 @@ def test_what_does_not_exist_is_not_found_and_what_is_wrong_names_its_field(clie
     ):
         problem = client.refused("GET", path)
         assert (problem["code"], problem["field"]) == ("invalid-input", field), path
+
+
+@pytest.mark.parametrize(("given", "lease"), [({}, 2.0), ({"lease": 6}, 6.0)])
+def test_a_remote_worker_is_told_for_how_long_it_may_be_silent(
+    database_url: str, given: dict[str, Any], lease: float
+) -> None:
+    with App(database_url, lease=2.0) as app, asking(app) as client:
+        app.set_queue("mail")
+        told = client.post("workers", {"name": "w", "queues": {"mail": {"send": {}}}, **given})
+        assert told["lease"] == lease

@@ -158,3 +158,22 @@ def test_a_worker_that_is_refused_says_why_and_ends(app: App, database_url: str,
         ended = subprocess.run([*command, "nothing-of-that-name"], env=environment, capture_output=True, check=False)
     assert ended.returncode == 1
     assert b"queue 'nothing-of-that-name' does not exist" in ended.stderr
+
+
+def test_a_worker_in_javascript_says_what_it_does_and_when_its_server_is_away(app: App, database_url: str) -> None:
+    port = free_port()
+    with process(serve(database_url, port)) as server:
+        environment = os.environ | {"PENSTOCK_SERVER": f"http://127.0.0.1:{port}"}
+        enqueue(app, "greetings", 1)
+        with subprocess.Popen(
+            [*NODE, "greetings"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as worker:
+            try:
+                assert worker.stdout is not None
+                assert worker.stderr is not None
+                (job,) = app.jobs(queue="greetings")
+                assert worker.stdout.readline() == f"job {job.id} (greet): succeeded\n"
+                server.kill()
+                assert next(line for line in worker.stderr if "ECONNREFUSED" in line).startswith("asked again in ")
+            finally:
+                worker.kill()

@@ -272,4 +272,5 @@ def test_a_state_that_there_is_not_is_refused_with_those_there_are(client: httpx
     problem = client.get("jobs", params={"state": "dead"}).json()
     assert (problem["code"], problem["field"]) == ("invalid-input", "state")
     assert problem["detail"].startswith("there is no state 'dead'; give scheduled, blocked")
+    assert problem["detail"].endswith("(dead letters are failed)")
     assert "failed" in problem["detail"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 from tests.fault.proxy import Proxy
 from tests.shards.place import Place
 from tests.system.cli_runs import CommandLine
+from tests.system.terminals import Terminal
 
 MISSING = "warning: shard 2 does not answer, and this is without it (see penstock shards)\n"
 
@@ -118,12 +120,15 @@ def test_up_runs_servers_and_an_app_until_it_is_told_to_stop(tmp_path: Path) -> 
     environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
     command = [sys.executable, "-m", "penstock"]
     up = subprocess.Popen(
-        [*command, "up", "tasks", "--shards", "2"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        [*command, "up", "tasks", "--shards", "2", "--json"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert up.stdout is not None
-        line = up.stdout.readline()
-        urls = line.removeprefix("PENSTOCK_URL='").rstrip("'\n").split()
+        urls = json.loads(up.stdout.readline())["urls"]
         assert len(urls) == 2
         penstock = CommandLine(tmp_path, " ".join(urls))
         assert len(penstock.done("shards", "--json").json["shards"]) == 2
@@ -135,8 +140,20 @@ def test_up_runs_servers_and_an_app_until_it_is_told_to_stop(tmp_path: Path) -> 
     finally:
         up.send_signal(signal.SIGTERM)
         assert up.wait() == 0
-    assert up.stdout.read().startswith("2 shards run")
     up.stdout.close()
+
+
+def test_up_prints_urls_which_hold_passwords_to_nothing_but_a_terminal(tmp_path: Path, database_url: str) -> None:
+    (tmp_path / "tasks.py").write_text("from penstock import App\napp = App()\n@app.queue('q').task\ndef t(): ...\n")
+    penstock = CommandLine(tmp_path, database_url)
+    command = penstock.command("up", "tasks")
+    with subprocess.Popen(command, cwd=tmp_path, env=penstock.environment, stdout=subprocess.PIPE, text=True) as up:
+        assert up.stdout is not None
+        first = up.stdout.readline()
+        up.terminate()
+    assert first == "1 shard runs until Ctrl-C\n"
+    with Terminal(command, tmp_path, penstock.environment, columns=300) as terminal:
+        terminal.shows(f"PENSTOCK_URL='{database_url}'", "1 shard runs until Ctrl-C")
 
 
 def test_a_shard_is_added_by_its_url(penstock: CommandLine, place: Place, empty_database_url: str) -> None:

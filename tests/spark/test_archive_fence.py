@@ -22,9 +22,9 @@ from penstock import App, InvalidInput, PenstockError, Task
 from penstock.cli import analyse
 from penstock.spark.lake import open_lake
 from penstock.spark.lake.consistency import LakeComparison
-from penstock.spark.lake.history import describe_unread
 from penstock.spark.lake.parquet_lake import ParquetLake
 from penstock.spark.lake.table_lake import TableLake
+from penstock.spark.lake.unread import describe_unread
 from penstock.storage.history import archive as storage_archive
 from penstock.storage.history.archive import Archiving
 
@@ -357,9 +357,9 @@ def test_half_of_a_history_is_never_given_in_silence(
     assert ids(spark, app, None) == here
     [said] = caplog.messages
     assert f"3 jobs that ended are in the lake file:{tmp_path}/lake and left out here" in said
-    analyse._warn_without_lake(app, str(tmp_path / "lake"))
+    analyse._check_lake(app, str(tmp_path / "lake"))
     assert capsys.readouterr().err == ""
-    analyse._warn_without_lake(app, None)
+    analyse._check_lake(app, None)
     assert capsys.readouterr().err == f"warning: {said}\n"
 
 

@@ -145,6 +145,18 @@ def test_the_commands_say_what_the_functions_say(penstock: Callable[..., Run], t
     assert (tmp_path / "advice.html").exists()
 
 
+def test_a_lake_that_is_no_folder_is_refused_before_spark_is_started(
+    spark: SparkSession, app: App, jobs: list[Job], penstock: Callable[..., Run], tmp_path: Path
+) -> None:
+    assert jobs
+    ps.archive(spark, app, tmp_path / "lake")
+    for words in (("report", "report.html"), ("advise", "orders", "--lake", "report.html")):
+        # Were Spark started, it would say that this is no master.
+        run = penstock(*words, "--master", "nonsense")
+        assert (run.code, run.out) == (1, "")
+        assert re.fullmatch("error: 56 jobs of this database, .* and report.html is another one: .+\n", run.err)
+
+
 def test_the_commands_refuse_in_one_line(penstock: Callable[..., Run]) -> None:
     for words in (("report", "--queue", "nope"), ("advise", "nope"), ("report", "--since", "yesterday")):
         run = penstock(*words)

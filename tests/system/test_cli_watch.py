@@ -148,6 +148,10 @@ def test_a_load_is_followed_with_a_bar(penstock: CommandLine, shop: Shop) -> Non
     shop.load("november", 1, 2, 3, 4)
     with watching(penstock, "november") as terminal:
         terminal.shows("load november: running, 0 of 4 done", "[--------------------]")
+        shop.app.pause("orders")
+        terminal.shows("running, 0 of 4 done, its queue is paused")
+        assert "running, queue paused" in penstock.done("loads").out
+        shop.app.resume("orders")
         shop.app.work(until_idle=True)
         terminal.shows("load november: done, 4 of 4 done")
         assert terminal.ended() == 0

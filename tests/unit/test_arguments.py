@@ -196,6 +196,9 @@ def test_annotations_bring_back_what_json_lacks() -> None:
         "orders": [Order(id=UUID(int=8), dueOn=date(2026, 1, 2))], "choice": "b",
     }  # fmt: skip
     assert back(handler, **named) == named
+    # As text they have what a number in JSON cannot say, or nothing to add.
+    assert back(handler, **named | {"price": Decimal("NaN")})["price"].is_nan()
+    assert back(handler, **named | {"at": datetime(2026, 1, 1)})["at"] == datetime(2026, 1, 1)  # noqa: DTZ001
 
 
 def test_a_union_of_types_that_look_alike_is_the_first_that_fits() -> None:

@@ -66,10 +66,25 @@ def test_each_kind_has_its_line_its_level_and_the_fields_of_the_first(
         log.note([ended(1, "retry"), ended(2), ended(3, "discarded"), ended(4, "retry"), ended(5, "snooze")])
     assert [(record.levelname, record.job_id, record.jobs) for record in caplog.records] == [  # type: ignore[attr-defined]
         ("INFO", 3, 1),
-        ("ERROR", 2, 1),
         ("WARNING", 1, 2),
+        ("ERROR", 2, 1),
     ]
-    assert "again in 2 s: ValueError: 1" in caplog.messages[2]
+    assert "again in 2 s: ValueError: 1" in caplog.messages[1]
+
+
+def test_no_dead_letter_stands_before_the_attempts_that_came_before_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: threads.append(thread))
+    monkeypatch.setattr(end_log, "TOGETHER_SECONDS", 0.0)
+    log = EndLog()
+    for end in ("retry", "retry", "failed", "failed", "retry"):
+        log.note([ended(1, end)])
+    threads.pop().run()
+    kinds = [said.partition(":")[0] for said in caplog.messages]
+    repeated, dead = "attempts that failed and are repeated", "dead letters"
+    assert kinds == [repeated, repeated, dead, repeated, dead]
 
 
 def test_the_rest_is_told_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 from penstock.cli.live.attention import concerns, rate_text
 from penstock.cli.live.keyboard import decode_keys
 from penstock.cli.live.looks import Flow, Look, Looks
+from penstock.cli.live.page import Seen
+from penstock.cli.live.pages import WorkersPage
 from penstock.cli.live.rows import ORDERS, queue_rows, sort_rows
+from penstock.model import WorkerInfo
 from penstock.model.attention import KINDS, Attention
 from penstock.model.overview import Overview, QueueOverview
 
@@ -98,3 +101,16 @@ def test_bytes_are_keys_and_what_is_unknown_is_passed_over() -> None:
     assert list(decode_keys(b"\x1b")) == ["escape"]
     assert list(decode_keys("\x1b[<0;10;10Mx\x1b[200~é\x00\x9b".encode())) == ["x", "é"]
     assert list(decode_keys(b"\xff\xfea")) == ["a"]
+
+
+def test_a_server_is_no_worker() -> None:
+    def title(*slots: int) -> str:
+        page = WorkersPage()
+        page.data = [
+            WorkerInfo(id=n, name="w", host="h", pid=n, started_at=NOW, renewed_at=NOW, concurrency=each)
+            for n, each in enumerate(slots)
+        ]
+        return page.view(Seen((), (), "")).title
+
+    assert title(8, 8) == "workers: 2"
+    assert title(8, 0, 8) == "workers: 2, and 1 acting for others, as a server does"

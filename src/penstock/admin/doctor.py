@@ -238,7 +238,8 @@ def _deleted(connection: Connection) -> Check:
 def _tasks(connection: Connection) -> Check:
     unknown = health.jobs_nobody_knows(connection)
     found = ", ".join(f"{queue}/{task}" for queue, task in unknown) or "every waiting task has a worker"
-    return checked("tasks", not unknown, found, "start a worker whose app defines them, or purge the queue")
+    advice = "start a worker whose app defines them, or cancel their jobs: penstock cancel --queue QUEUE --task TASK"
+    return checked("tasks", not unknown, found, advice)
 
 
 def _backlogs(connection: Connection) -> Check:

@@ -279,7 +279,8 @@ def _checked_state(value: object, allowed: Sequence[State], verb: str) -> State 
     if value is None:
         return None
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidInput("state", f"{verb} takes {', '.join(allowed)}, not {value!a:.60}")
+        dead = " (dead letters are failed)" if State.FAILED in allowed else ""
+        raise InvalidInput("state", f"{verb} takes {', '.join(allowed)}{dead}, not {value!a:.60}")
     return State(value)
 
 

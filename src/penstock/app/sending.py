@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput, PartitionUnavailable, PenstockError, R
 from penstock.forking import renew_in_children
 from penstock.model.checks import checked_seconds
 from penstock.storage.connection.callers_transaction import is_async
+from penstock.storage.connection.error_meaning import entry_remedy
 from penstock.task.definition import TaskDefinition
 from penstock.task.middleware import Middleware
 from penstock.worker import refuse_in_main_import
@@ -122,7 +123,8 @@ class AppSender:
             return self._open_producer()
         except PartitionUnavailable as error:
             error.written = [None] * count
-            if has_bound:
+            # Nor does any other take what none lets in: that is no question of time.
+            if has_bound or entry_remedy(error) is not None:
                 raise
             refused = RequestTimeout(f"{error}; nothing was written", outcome="not written")
             refused.written = error.written

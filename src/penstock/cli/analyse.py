@@ -39,11 +39,11 @@ def report(
     start = None if since is None else parse_past("--since", since)
     if lake is not None:
         checked_lake(lake)
-    with open_answering_app(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app:
+        _check_lake(app, lake)
         from penstock.spark.reporting.report import report as make_report
 
-        _warn_without_lake(app, lake)
-        with spark_work(spark, "reading the history") as tell:
+        with spark_session(master) as spark, spark_work(spark, "reading the history") as tell:
             made = make_report(spark, app, lake, out, since=start, queue=queue, on_progress=tell)
     figures = made.figures
     if as_json:
@@ -79,12 +79,12 @@ def advise(
     """Say how many partitions suit a queue's keys, and which needs longest."""
     if lake is not None:
         checked_lake(lake)
-    with open_answering_app(url) as app, spark_session(master) as spark:
+    with open_answering_app(url) as app:
+        _check_lake(app, lake)
         from penstock.spark.advising.advice_page import SHOWN
         from penstock.spark.advising.advise import advise as find_advice
 
-        _warn_without_lake(app, lake)
-        with spark_work(spark, "reading the keys") as tell:
+        with spark_session(master) as spark, spark_work(spark, "reading the keys") as tell:
             found = find_advice(spark, app, queue, lake, out, on_progress=tell)
     if as_json:
         show_json(asdict(found))
@@ -121,10 +121,13 @@ def advise(
         say(f"the picture is {out}")
 
 
-def _warn_without_lake(app: App, lake: str | None) -> None:
-    from penstock.spark.lake.history import describe_unread
+def _check_lake(app: App, lake: str | None) -> None:
+    """Say what can be said of the lake before Spark is started, which takes long."""
+    from penstock.spark.lake.unread import check_folder, describe_unread
 
-    if lake is None and (said := describe_unread(app.databases)) is not None:
+    if lake is not None:
+        check_folder(app.databases, lake)
+    elif (said := describe_unread(app.databases)) is not None:
         warn(said)
 
 

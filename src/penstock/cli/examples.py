@@ -28,7 +28,7 @@ EXAMPLES = {
     "pause-load": "penstock pause-load november",
     "resume-load": "penstock resume-load november",
     "cancel-load": "penstock cancel-load november --reason 'wrong file'",
-    "report": "penstock report report.html",
+    "report": "penstock report lake/ --out report.html",
     "advise": "penstock advise orders",
     "archive": "penstock archive lake/",
     "replay": "penstock replay lake/ --where \"outcome = 'failed'\" --load again",

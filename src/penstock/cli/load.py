@@ -109,7 +109,7 @@ def loads(
         [
             each.name,
             each.queue,
-            each.state,
+            f"{each.state}, queue paused" if each.is_queue_paused and each.state == "running" else each.state,
             f"{each.rows:,}",
             f"{each.done:,}",
             f"{each.waiting:,}",

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.app_target import open_answering_app, unavailable
 from penstock.cli.help_page import Command, Group
 from penstock.cli.shared_options import AsJson, Url
-from penstock.cli.terminal import Column, say, show_json, show_table
+from penstock.cli.terminal import Column, say, show_json, show_table, warn
 from penstock.cli.times import ago, parse_wait
 from penstock.clock import system
 from penstock.model import Token
@@ -44,6 +44,8 @@ def create(
     """Make a token, and print it: nobody can be told it again."""
     seconds = None if expires is None else parse_wait("expires", expires)
     with open_answering_app(url) as app:
+        # Asked first: nothing may go wrong between a token and its being told.
+        known = app.queue_names() if queues else []
         secret = app.create_token(
             name,
             role=role,  # type: ignore[arg-type]  # Checked there, by name.
@@ -52,6 +54,9 @@ def create(
             expires=seconds,
             hides_args=hide_args,
         )
+    for queue in dict.fromkeys(queues or ()):
+        if queue not in known:
+            warn(f"there is no queue {queue!r}: if that is no slip of the pen, the token is good there once it is made")
     if as_json:
         show_json({"token": secret, "name": name, "role": role})
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from penstock.cli.dashboard_options import Report, report_file
 from penstock.cli.probing import HealthPort, MetricsPort, open_probes
 from penstock.cli.serve import Host, RequireToken
 from penstock.cli.shared_options import AsJson, Grace, LogJson, LogLevel
-from penstock.cli.terminal import say, show_json
+from penstock.cli.terminal import say, show_json_line
 from penstock.cli.work import begin_log
 from penstock.embedded import find_nearest
 from penstock.model.checks import checked_concurrency, checked_seconds
@@ -109,9 +110,11 @@ def _serving(app: App, host: str, port: int | None, report: str | None, *, requi
 def _tell(app: App, as_json: bool) -> None:
     urls = [shard.url for shard in app.shards]
     if as_json:
-        show_json({"urls": urls})
+        show_json_line({"urls": urls})
     else:
-        say(f"PENSTOCK_URL='{' '.join(urls)}'")
+        # They hold passwords, and what is not a terminal may be a log that others read.
+        if sys.stdout.isatty():
+            say(f"PENSTOCK_URL='{' '.join(urls)}'")
         say(f"{len(urls)} shard{'s run' if len(urls) > 1 else ' runs'} until Ctrl-C", "dim")
 
 

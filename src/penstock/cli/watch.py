@@ -181,6 +181,7 @@ class WatchedLoad:
         rows = load.rows - load.duplicates
         words = [f"load {load.name}: {load.state}", f"{load.done:,} of {rows:,} done"]
         words += [f"{load.failed:,} failed"] if load.failed else []
+        words += ["its queue is paused"] if load.is_queue_paused and load.state == "running" else []
         if load.state == "running":
             words += [f"{load.running:,} running"] if load.running else []
             words += [f"{load.rate:,.0f} jobs/s"] if load.rate else []

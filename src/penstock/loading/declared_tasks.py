@@ -20,7 +20,7 @@ from pyarrow import types as t
 
 from penstock.errors import InvalidInput, UnknownTask
 from penstock.loading.column_types import is_text, type_name
-from penstock.loading.columns import Problem, argument_names
+from penstock.loading.columns import Problem, argument_names, join_names
 from penstock.task.conversion import Fit, Misfit
 from penstock.task.definition import TaskDefinition
 
@@ -93,7 +93,10 @@ def find_key_problem(task: TaskDefinition, names: Sequence[str], key: str | None
     if task.key is None or key is not None or "key" in names:
         return None
     what = f"argument {task.key!r}" if isinstance(task.key, str) else "a function of its arguments"
-    return "key", f"the key of task {task.name!r} is {what}, and no column is; give key=..., or a column 'key'"
+    return "key", (
+        f"the key of task {task.name!r} is {what}, and no column is; there are {join_names(names)}: "
+        "give key=..., or a column 'key'"
+    )
 
 
 def _say_unknown(declared: Mapping[str, TaskDefinition], queue: str, name: str) -> str:

@@ -14,13 +14,15 @@ class Load:
 
     `rows` came in, `duplicates` of them were left out because their idempotency key was known. `waiting`, `running` and
     `failed` (dead letters) say where its jobs are; `done` have ended, in whatever way. `state` is "running", "paused",
-    "cancelled" or "done"; a stream goes on, so it is "running" also while nothing waits. `rate` is how many ended a
-    second over the last minute, `eta_seconds` how long the rest would take at that rate; None where nothing moves.
+    "cancelled" or "done"; nothing of one that is "running" starts while `is_queue_paused`. A stream goes on, so it is
+    "running" also while nothing waits. `rate` is how many ended a second over the last minute, `eta_seconds` how long
+    the rest would take at that rate; None where nothing moves.
     """
 
     name: str
     queue: str
     state: str
+    is_queue_paused: bool
     is_stream: bool
     batches: int
     rows: int

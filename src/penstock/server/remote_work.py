@@ -23,7 +23,7 @@ async def register_worker(call: Call, body: Registration) -> Registered:
     """Enter a worker: of which queues it runs which tasks, how many jobs at once, how long it may be silent."""
     _check_queues(call.caller, body)
     remote = await call.services.remote_workers()
-    return Registered(worker=await remote.register(body))
+    return Registered(worker=await remote.register(body), lease=remote.lease_of(body))
 
 
 @remote_work.add("POST", "/workers/{worker}/poll", may="work", is_narrowed=True, most_bytes=MOST_BYTES)

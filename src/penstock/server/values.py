@@ -113,7 +113,7 @@ def _told(error: msgspec.ValidationError) -> InvalidInput:
     if missing := _MISSING.match(problem):
         return InvalidInput(_joined(path, missing[1]), "it is missing; give it")
     if path == "state" and (unknown := _NOT_AMONG.match(problem)):
-        return InvalidInput(path, f"there is no state {unknown[1]}; give {', '.join(State)}")
+        return InvalidInput(path, f"there is no state {unknown[1]}; give {', '.join(State)} (dead letters are failed)")
     problem = problem.replace("`", "")
     return InvalidInput(path or "body", f"{problem[:1].lower()}{problem[1:]}; give what openapi.json says")
 

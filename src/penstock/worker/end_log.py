@@ -18,11 +18,11 @@ __all__ = ["EndLog"]
 log = logging.getLogger("penstock")
 
 TOGETHER_SECONDS = 1.0
-# By its end: the level of a line, and what it begins with.
+# By its end: the level of a line, and what it begins with. A job is repeated before it is a dead letter.
 KINDS = {
-    "failed": (logging.ERROR, "dead letters"),
-    "retry": (logging.WARNING, "attempts that failed and are repeated"),
     "discarded": (logging.INFO, "discarded"),
+    "retry": (logging.WARNING, "attempts that failed and are repeated"),
+    "failed": (logging.ERROR, "dead letters"),
 }
 
 
@@ -50,7 +50,8 @@ class EndLog:
                     first, count = self._waiting.get(job.end, (job, 0))
                     self._waiting[job.end] = first, count + 1
             if self._waiting.keys() - self._told:
-                self._write(self._waiting.keys() - self._told)
+                # With what was only counted so far, so that no dead letter stands before its earlier attempts.
+                self._write()
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._write_later, name="penstock-ends", daemon=True)
                     self._thread.start()
@@ -59,7 +60,7 @@ class EndLog:
         """Tell the rest."""
         self._is_over.set()
         with self._lock:
-            self._write(set(self._waiting))
+            self._write()
 
     def _write_later(self) -> None:
         """Tell once a second of what came, until a second passes without any."""
@@ -69,10 +70,10 @@ class EndLog:
                 if not self._waiting:
                     self._thread = None
                     return
-                self._write(set(self._waiting))
+                self._write()
 
-    def _write(self, ends: set[str]) -> None:
-        for end in sorted(ends):
+    def _write(self) -> None:
+        for end in [each for each in KINDS if each in self._waiting]:
             job, count = self._waiting.pop(end)
             self._told.add(end)
             level, what = KINDS[end]

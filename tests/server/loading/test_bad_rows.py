@@ -81,7 +81,11 @@ BAD: dict[str, Bad] = {
     ),
     "no gzip": Bad(GOOD, "body", "it is not gzip", asked={"task": "t", "content_encoding": "gzip"}),
     "CSV: no number": Bad(
-        b"n\n1\nx\n", "n", "row 1 has 'x', which is no bigint", CSV, {"task": "t", "types": {"n": "integer"}}
+        b"n\n1\nx\n",
+        "n",
+        "row 1 has 'x', which is no integer of 64 bits. Nothing was enqueued; mend it$",
+        CSV,
+        {"task": "t", "types": {"n": "integer"}},
     ),
     "CSV: NaN": Bad(b"n\n1\nNaN\n", "n", r"nan is not JSON.*row 1", CSV, {"task": "t", "types": {"n": "number"}}),
     "CSV: uneven": Bad(b"a,b\n1,2\n3\n", "body", "row 1 has 1 columns, and the header 2", CSV),

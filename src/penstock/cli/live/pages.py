@@ -288,7 +288,9 @@ class WorkersPage(Page):
             for each in found or ()
         ]
         empty = "reading ..." if found is None else "no worker is alive: penstock work MODULE:APP starts one"
-        return View(f"workers: {len(rows):,}", self.COLUMNS, rows, empty)
+        working = sum(each.concurrency > 0 for each in found or ())
+        beside = f", and {len(rows) - working:,} acting for others, as a server does" if len(rows) > working else ""
+        return View(f"workers: {working:,}{beside}", self.COLUMNS, rows, empty)
 
 
 class AttentionPage(Page):

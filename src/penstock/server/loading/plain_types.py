@@ -6,10 +6,13 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from penstock.errors import InvalidInput
-from penstock.loading.column_types import type_name
+from penstock.loading.column_types import is_text, type_name
 from penstock.model.checks import shown
 
 __all__ = ["plain_array", "plain_schema"]
+
+# Who sends a CSV has never heard of SQL's.
+_WORDS = {pa.int64(): "integer of 64 bits", pa.float64(): "number"}
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -55,10 +58,12 @@ def plain_array(name: str, column: pa.Array, kind: pa.DataType, first_row: int) 
         raise InvalidInput(name, f"{column.type} cannot be an argument; cast it to string") from None
     except pa.ArrowInvalid:
         row = _find_misfit(column, kind)
+        # Of a CSV, where all is text, it is a column that has to be something else.
+        remedy = "mend it" if is_text(column.type) else "mend it, or send text"
         raise InvalidInput(
             name,
-            f"row {first_row + row} has {_show(column[row])}, which is no {type_name(kind)}. Nothing was enqueued; "
-            "mend it, or send text",
+            f"row {first_row + row} has {_show(column[row])}, which is no {_WORDS.get(kind) or type_name(kind)}. "
+            f"Nothing was enqueued; {remedy}",
         ) from None
 
 

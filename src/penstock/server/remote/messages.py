@@ -55,9 +55,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """Under what a worker was entered."""
+    """Under what a worker was entered, and for how many seconds it may be silent."""
 
     worker: str
+    lease: float
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="end"):

@@ -79,6 +79,10 @@ class RemoteWorkers:
         self._serve()
         return registered
 
+    def lease_of(self, registration: Registration) -> float:
+        """For how many seconds a worker may be silent: the app's lease, where it does not say."""
+        return self._lease_seconds if registration.lease is None else registration.lease
+
     async def poll(self, worker: str, poll: Poll, within: Collection[str] | None = None) -> PollAnswer:
         """Settle what ended and give out more; where there is nothing, wait for it for a while.
 

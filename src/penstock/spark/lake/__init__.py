@@ -8,5 +8,6 @@ parquet_lake     a lake of Parquet files: its folders, its manifest, the checksu
 table_lake       a lake that is a Delta or Iceberg table
 lake_files       files wherever Spark can write them
 consistency      refuses where database and lake do not know the same past
+unread           what is in a lake alone, as the databases know it
 archived_slices  slices that left the database while a query ran, read by its tasks
 """

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.spark.lake.open_lake import Lake
 from penstock.storage.history.archive import Archiving
 from penstock.storage.history.lake_writings import Writing
 
-__all__ = ["LakeComparison"]
+if TYPE_CHECKING:
+    from penstock.spark.lake.open_lake import Lake
+
+__all__ = ["LakeComparison", "another_lake"]
 
 _MOST_NAMED = 8
 _RECONCILE = "call ps.archive with reconcile=True (penstock archive LAKE --reconcile)"
@@ -77,12 +80,7 @@ class LakeComparison:
                 f"(their files stay where they are) {_RECONCILE}"
             )
         if self.elsewhere:
-            jobs = sum(each.jobs for each in self.elsewhere)
-            raise PenstockError(
-                f"{jobs:,} jobs of this database, {_name_slices(each.slice for each in self.elsewhere)}, are in the "
-                f"lake {self.elsewhere[0].location}, and {self.root} is another one: give that lake, or, if it was "
-                f"moved, see that its folder _penstock came along. To go on without them {_RECONCILE}"
-            )
+            raise another_lake(self.elsewhere, self.root)
         if self.damaged:
             first = self.damaged[0]
             raise PenstockError(
@@ -127,6 +125,16 @@ class LakeComparison:
         run.set_aside(
             Writing(identity, number, 0, "", self.root, "", "set_aside") for identity, number in self.strangers.items()
         )
+
+
+def another_lake(elsewhere: Sequence[Writing], root: str) -> PenstockError:
+    """The error where these writings are in another lake than the one that was given."""
+    jobs = sum(each.jobs for each in elsewhere)
+    return PenstockError(
+        f"{jobs:,} jobs of this database, {_name_slices(each.slice for each in elsewhere)}, are in the "
+        f"lake {elsewhere[0].location}, and {root} is another one: give that lake, or, if it was "
+        f"moved, see that its folder _penstock came along. To go on without them {_RECONCILE}"
+    )
 
 
 def _name_slices(slices: Iterable[int]) -> str:

@@ -11,7 +11,7 @@ no job is met twice, and none is missing. Where database and lake do not know th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -26,20 +26,17 @@ from penstock.spark.data_source.options import checked_lake
 from penstock.spark.data_source.penstock_source import register
 from penstock.spark.lake.consistency import LakeComparison
 from penstock.spark.lake.open_lake import Lake, open_lake
+from penstock.spark.lake.unread import ASK_SECONDS, describe_known, read_known
 from penstock.spark.tables.columns import HISTORY, MORE_HISTORY
 from penstock.spark.tables.row_filter import RowFilter, read_instant
-from penstock.storage.connection.database import Connection
-from penstock.storage.history.archive import read_lake_identity, read_slices
-from penstock.storage.history.lake_writings import Writing, read_writings
+from penstock.storage.history.archive import read_lake_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["describe_unread", "history"]
+__all__ = ["history"]
 
 log = logging.getLogger("penstock")
-
-ASK_SECONDS = 10.0
 
 
 def history(
@@ -71,9 +68,9 @@ def history(
     lakes = {} if lake is None else _open_lakes(spark, databases, checked_lake(lake), format)
     # An archive may run meanwhile: `LakeComparison.compare` says why it is read in this order.
     listed = {number: target.list_writings() for number, target in lakes.items()}
-    answers = databases.each(_read_known, timeout=ASK_SECONDS)
+    answers = databases.each(read_known, timeout=ASK_SECONDS)
     answers.all()
-    if lake is None and (said := _describe_unread(answers.given)) is not None:
+    if lake is None and (said := describe_known(answers.given)) is not None:
         log.warning("%s", said)
     reader = spark.read.format("penstock").options(
         url=join_urls(app.databases), table="finished", columns=",".join(names)
@@ -104,31 +101,6 @@ def history(
         except PySparkException:
             raise InvalidInput("view", f"{view!r:.200} is no name for a view; give one like 'history'") from None
     return found
-
-
-def describe_unread(databases: Any) -> str | None:
-    """What history lacks without a lake, in a sentence; None where nothing was archived."""
-    return _describe_unread(databases.each(_read_known, timeout=ASK_SECONDS).given)
-
-
-def _read_known(connection: Connection) -> tuple[list[int], list[Writing]]:
-    return read_slices(connection), read_writings(connection)
-
-
-def _describe_unread(known: Mapping[int, tuple[Sequence[int], Sequence[Writing]]]) -> str | None:
-    unread = [
-        each
-        for slices, writings in known.values()
-        for each in writings
-        if each.state == "verified" and each.slice not in slices
-    ]
-    if not unread:
-        return None
-    jobs = sum(each.jobs for each in unread)
-    return (
-        f"{jobs:,} job{'s' * (jobs != 1)} that ended {'is' if jobs == 1 else 'are'} in the lake {unread[-1].location} "
-        "and left out here: name that lake to have all"
-    )
 
 
 def _open_lakes(spark: SparkSession, databases: Any, path: str, kind: str) -> dict[int, Lake]:

@@ -25,6 +25,7 @@ __all__ = [
 _FORM = "postgresql://user:password@host:5432/database"
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _UNKNOWN_OPTION = re.compile(r'(?:query parameter|connection option)[: ]+"(\w{1,40})"')
+_SCHEME_AND_DRIVER = re.compile(r"(?:postgres|postgresql)(\+\w{1,20})://")
 # Whatever a role or the environment says: arguments are UTF-8 on the wire.
 ENCODING = "UTF8"
 
@@ -39,6 +40,7 @@ def checked_url(url: object) -> str:
         parts = psycopg.conninfo.conninfo_to_dict(split_schema(url).conninfo)
     except psycopg.Error as error:
         parts = None
+        _refuse_driver(url)
         _refuse_unknown_option(url, str(error))
     # An @ or / of a password that is not written as %40 or %2F ends up in the name of the host or the database.
     named = "" if parts is None else f"{parts.get('host') or ''}{parts.get('dbname') or ''}"
@@ -51,6 +53,13 @@ def checked_url(url: object) -> str:
     if (mode := parts.get("sslmode")) not in (None, *_SSL_MODES):
         raise InvalidInput("url", f"sslmode {mode!a:.60} is none of {', '.join(_SSL_MODES)}; give one of them")
     return url
+
+
+def _refuse_driver(url: str) -> None:
+    """Raise InvalidInput where the URL is SQLAlchemy's: it names the driver as well."""
+    found = _SCHEME_AND_DRIVER.match(url)
+    if found is not None:
+        raise InvalidInput("url", f"{found[1]!r} names a driver, as only SQLAlchemy does; leave it out: write {_FORM}")
 
 
 def _refuse_unknown_option(url: str, error: str) -> None:

@@ -139,8 +139,10 @@ select d.location, to_char(d.began_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI "U
   from @schema@.archive_duty as d
 
 -- name: workers_alive
--- How many workers have renewed their row in time, and how many rows there are.
+-- How many workers have renewed their row in time, and how many rows there are. One without slots is a server's, or a
+-- driver's: it acts for workers, and runs nothing.
 select count(*) filter (where renewed_at > now() - make_interval(secs => lease_seconds)), count(*) from @schema@.worker
+ where concurrency > 0
 
 -- name: tasks_without_timeout
 -- Tasks of live workers whose handlers may take as long as they like.

@@ -42,6 +42,7 @@ class LoadShare(NamedTuple):
 
     name: str
     queue: str
+    is_queue_paused: bool
     is_stream: bool
     is_paused: bool
     cancelled_at: datetime | None
@@ -160,6 +161,7 @@ def whole_load(shares: Sequence[LoadShare]) -> Load:
         name=shares[0].name,
         queue=shares[0].queue,
         state=_state(is_paused, is_cancelled, is_stream, left),
+        is_queue_paused=any(share.is_queue_paused for share in shares),
         is_stream=is_stream,
         batches=max(share.batches for share in shares),
         rows=rows,

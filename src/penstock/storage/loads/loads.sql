@@ -9,7 +9,7 @@ select name, created_at from @schema@.load order by id desc limit %(limit)s
 -- name: read_loads
 -- Loads, each with where its jobs stand: published, waiting, running, dead letters, ended within the last minute. Only
 -- ranges are looked at, never jobs. Index: load_name_is_unique, load_range_of_load, *_of_range.
-select l.name, q.name, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.rows, b.duplicates, b.age_seconds, b.last_at,
+select l.name, q.name, q.is_paused, l.is_stream, l.is_paused, l.cancelled_at, b.batches, b.rows, b.duplicates, b.age_seconds, b.last_at,
        w.ready, w.scheduled, w.running, w.dead, w.lately
   from (select id, name, queue_id, is_stream, is_paused, cancelled_at from @schema@.load where name = any (%(names)s::text[])) as l
   join @schema@.queue as q on q.id = l.queue_id
