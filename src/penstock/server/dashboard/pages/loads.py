@@ -7,7 +7,6 @@ from typing import Any
 from penstock.drawing.formatting import count
 from penstock.server.dashboard.confirmation import ask
 from penstock.server.dashboard.entry import Done, Pages, Shown
-from penstock.server.dashboard.pages.held_queues import read_held_queues
 from penstock.server.dashboard.view import View
 
 __all__ = ["loads"]
@@ -20,23 +19,14 @@ MOST_LOADS = 30
 def show_loads(view: View) -> Shown:
     """The newest loads, each with how far it is."""
     found = view.api.get("loads", limit=MOST_LOADS)
-    return Shown(
-        "loads.html",
-        "Loads",
-        {
-            "loads": found.loads,
-            "unavailable": found.unavailable,
-            "most": MOST_LOADS,
-            "paused": read_held_queues(view).paused,
-        },
-    )
+    return Shown("loads.html", "Loads", {"loads": found.loads, "unavailable": found.unavailable, "most": MOST_LOADS})
 
 
 @loads.show("/loads/{load}")
 def show_load(view: View, load: str) -> Shown:
     """One load."""
     found = view.api.get("loads", load)
-    return Shown("load.html", f"Load {load}", {"load": found, "paused": read_held_queues(view).paused})
+    return Shown("load.html", f"Load {load}", {"load": found})
 
 
 @loads.act("/loads/{load}/pause")
