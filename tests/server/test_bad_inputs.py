@@ -132,6 +132,16 @@ def test_an_id_that_is_none_is_refused_everywhere(client: Client) -> None:
         assert client.refused("GET", "jobs", params={"before": text})["field"] == "before", name
 
 
+def test_null_is_no_value_in_a_query_but_the_text_null_is(client: Client) -> None:
+    assert client.done("PUT", "queues/mail", json={})
+    (id_,) = client.post("queues/mail/jobs", {"task": "null", "key": "null"})["ids"]
+    for name in ("task", "key"):
+        assert [each["id"] for each in client.get("jobs", params={name: "null"})["jobs"]] == [id_]
+    for path, name in (("queues/mail/blocked-keys", "kind"), ("jobs", "state"), ("jobs", "partition")):
+        refused = client.refused("GET", path, params={name: "null"})
+        assert (refused["code"], refused["field"]) == ("invalid-input", name)
+
+
 @pytest.mark.parametrize("path", ["%00", "a%00b", "%ff", "%ED%A0%80", "x" * 201, "%20", "..%2f..%2fetc"])
 def test_a_name_in_a_path_that_cannot_be_is_refused_or_not_found(client: Client, path: str) -> None:
     for method, below in (

@@ -84,6 +84,8 @@ class Judge:
         for id_ in {*LONG_NUMBER.findall(asked)} & self._world.ids.keys():
             # A list goes on below an id, whosever it is.
             if not self._bearer.may_touch(self._world.ids[id_]) and f"before={id_}" not in request.path:
+                if self._world.missing_job in asked:
+                    continue  # The twin would name one job twice, and be answered once for it.
                 yield request.about(id_, self._world.missing_job)
         if request.operation.path.endswith("/loads/{load}"):
             # Names of loads are everybody's: that one is taken is told.

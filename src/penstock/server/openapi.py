@@ -17,6 +17,8 @@ from penstock.version import __version__
 __all__ = ["describe"]
 
 PATH_SCHEMAS = {"job_id": {"type": "string", "pattern": "^[0-9]{1,19}$"}}
+# By who reads HTTP for the server, before any operation is known.
+UNREADABLE = "This is no HTTP, or an address of more than 64 KiB"
 REF = "#/components/schemas/{name}"
 
 
@@ -119,6 +121,7 @@ def _responses(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
     for status, title in sorted({(status, "") for status, _ in CODES.values()}):
         titles = [each for known, each in CODES.values() if known == status]
         responses.setdefault(str(status), {"description": title or "; ".join(titles), "content": problem})
+    responses["400"] = {"description": UNREADABLE, "content": {"text/plain": {"schema": {"type": "string"}}}}
     return responses
 
 

@@ -92,9 +92,14 @@ def parse_query(raw: bytes, kind: Any) -> Any:
     if unknown := [name for name in given if name not in types]:
         raise InvalidInput(unknown[0], f"there is no such option; it takes: {', '.join(types) or 'none'}")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _told(error) from None
+    for each in msgspec.structs.fields(kind):
+        # What is converted from text takes the word "null" for a null.
+        if each.encode_name in given and getattr(found, each.name) is None:
+            raise InvalidInput(each.encode_name, "null is no value here; leave it out")
+    return found
 
 
 def _is_list(kind: Any) -> bool:
