@@ -7,7 +7,7 @@ encoded by a dictionary, where few bytes may stand for very many, is refused.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ _HEADER, _COMPRESSION = 2, 3
 
 def read_arrow(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a stream."""
     body = _Bytes(chunks, limits.batch_bytes)
     with pa.PythonFile(body, mode="r") as file:

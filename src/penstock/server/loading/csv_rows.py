@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Union, get_args, get_origin
 
@@ -38,7 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 
 def read_csv(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a CSV."""
     body = _Body(limits)
     blocks = body.blocks(chunks)
