@@ -95,7 +95,8 @@ def _pieces(kind: str, rows: int) -> Iterator[bytes]:
         # It has to be whole before it is sent; in memory it would be counted as the server's.
         with tempfile.TemporaryFile() as file:
             # In row groups as long as pyarrow makes them where nothing is said.
-            pq.write_table(pa.concat_tables([pa.Table.from_pylist(ARGUMENTS)] * (rows // len(ARGUMENTS))), file)
+            table = pa.Table.from_pylist(ARGUMENTS)
+            pq.write_table(pa.concat_tables([table.slice(0, 0), *[table] * (rows // len(ARGUMENTS))]), file)
             file.seek(0)
             while piece := file.read(PIECE):
                 yield piece
