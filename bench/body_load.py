@@ -160,7 +160,9 @@ class _Readers:
         while not self.over.wait(0.01):
             for child in children.read_text().split():
                 with suppress(OSError, StopIteration):
-                    self.peak = max(self.peak, _peak(child))
+                    # Until it is that program it has its parent's memory.
+                    if b"parquet_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        self.peak = max(self.peak, _peak(child))
 
 
 def _peak(process: str) -> float:
