@@ -96,12 +96,20 @@ BAD: dict[str, Bad] = {
     "CSV: twice": Bad(b"a,a\n1,2\n", "a", "two columns have this name", CSV),
     "CSV: nothing": Bad(b"", "columns", "there are none; send a header", CSV),
     "CSV: run_at": Bad(b"a,run_at\n1,2026-01-01\n", "run_at", "row 0 has '2026-01-01', which is no timestamp", CSV),
+    "CSV: a lone CR": Bad(b"n\na\rb\n", "body", "at row 0 or shortly before, a carriage return", CSV),
+    "CSV: a lone CR of two": Bad(b"a,b\n1,2\n3\r,4\n", "body", "at row 1 or shortly before, a carriage return", CSV),
+    "CSV: a lone CR at the end": Bad(b'a\n"\r"\n\r', "body", "a carriage return", CSV),
+    "CSV: no name": Bad(b"a,,b\n1,2,3\n", "columns", "column 1 of the CSV has no name; name it", CSV),
     "CSV: types": Bad(
         b"a\n1\n", "types", "there is no column 'b'; there are a", CSV, {"task": "t", "types": {"b": "number"}}
     ),
     "Arrow: rubbish": Bad(GOOD, "body", "it is no Arrow IPC stream", ARROW),
     "Arrow: nothing": Bad(b"", "body", "it is no Arrow IPC stream", ARROW),
     "Arrow: cut": Bad(arrow(one("a" * 1_000))[:-200], "body", "it is no Arrow IPC stream", ARROW),
+    "Arrow: cut between batches": Bad(arrow(one(1), one(2))[:-8], "body", "does not end with its end-of-stream", ARROW),
+    "Arrow: cut in the mark": Bad(arrow(one(1))[:-4], "body", "it is no Arrow IPC stream|does not end with", ARROW),
+    "Arrow: two streams": Bad(arrow(one(1)) * 2, "body", "more follows the end of the Arrow IPC stream", ARROW),
+    "Arrow: rubbish behind": Bad(arrow(one(1)) + b"z", "body", "more follows the end of the Arrow IPC", ARROW),
     "Arrow: compressed": Bad(arrow(one("a"), compression="zstd"), "body", "record batch 0 is compressed", ARROW),
     "Arrow: dictionary": Bad(
         arrow(pa.record_batch({"x": pa.array(["a"]).dictionary_encode()})), "x", "encoded by a dictionary", ARROW

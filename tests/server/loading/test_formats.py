@@ -195,11 +195,11 @@ def test_a_key_may_be_a_number_and_blank_lines_are_no_rows(app: App) -> None:
 
 
 def test_csv_holds_lines_quotes_and_empty_cells_as_spark_reads_them(app: App) -> None:
-    body = b'\xef\xbb\xbfa,"b ""c"""\r\n1,"x, ""y""\r\nz"\r\n,""\r\n\r\n"2",\xc3\xa9'
+    body = b'\xef\xbb\xbfa,"b ""c"""\r\n1,"x, ""y""\r\nz\r"\r\n,""\r\n\r\n"2",\xc3\xa9'
     for piece in (1, 3, 65_536):
         load(app, body, CSV, task="t", name=f"by {piece}", piece=piece, types={"a": "integer"}, rows=3)
         assert [row[4] for row in stored(app, f"by {piece}")] == [
-            '{"a":1,"b \\"c\\"":"x, \\"y\\"\\r\\nz"}',
+            '{"a":1,"b \\"c\\"":"x, \\"y\\"\\r\\nz\\r"}',
             '{"a":null,"b \\"c\\"":""}',
             '{"a":2,"b \\"c\\"":"é"}',
         ]

@@ -7,7 +7,7 @@ encoded by a dictionary, where few bytes may stand for very many, is refused.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ _HEADER, _COMPRESSION = 2, 3
 
 def read_arrow(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a stream."""
     body = _Bytes(chunks, limits.batch_bytes)
     with pa.PythonFile(body, mode="r") as file:
@@ -48,6 +48,7 @@ def _read_batches(messages: Any, schema: pa.Schema, body: _Bytes, limits: LoadLi
         try:
             message = messages.read_next_message()
         except StopIteration:
+            body.check_end()
             return
         except (pa.ArrowException, OSError) as error:
             raise body.error or _broken(error) from None
@@ -107,6 +108,7 @@ class _Bytes:
         self._chunks = iter(chunks)
         self._rest = b""
         self._most = most
+        self._came_short = False
         # What went wrong with the body itself, which is to be told and not what Arrow makes of it.
         self.error: BaseException | None = None
 
@@ -116,6 +118,21 @@ class _Bytes:
         except BaseException as error:
             self.error = error
             raise
+
+    def check_end(self) -> None:
+        """Refuse a stream without the mark of its end, which is what Arrow takes the end of the body for, and more."""
+        if self._came_short:
+            raise InvalidInput(
+                "body",
+                "the Arrow IPC stream does not end with its end-of-stream mark: it was cut, or its writer was not "
+                "closed. Nothing was enqueued; close the writer, and send all of it",
+            )
+        if self._read(1):
+            raise InvalidInput(
+                "body",
+                "more follows the end of the Arrow IPC stream, which is not read. Nothing was enqueued; write all "
+                "batches into one stream",
+            )
 
     def _read(self, size: int) -> bytes:
         if size < 0 or size > self._most:
@@ -129,6 +146,7 @@ class _Bytes:
             if not self._rest:
                 self._rest = next(self._chunks, b"")
                 if not self._rest:
+                    self._came_short = True
                     break
             found.append(self._rest[:wanted])
             self._rest = self._rest[wanted:]

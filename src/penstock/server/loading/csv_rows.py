@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Union, get_args, get_origin
 
@@ -31,12 +31,14 @@ _TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), 
 _ANNOTATIONS = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _RESERVED_TYPES = {"priority": pa.int64(), "run_at": pa.timestamp("us", tz="UTC")}
 _BESIDE_A_QUOTE = np.frombuffer(b',\r\n"', np.uint8)
+# Where in a block something stands.
+Places = np.ndarray[tuple[int], np.dtype[np.intp]]
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_csv(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a CSV."""
     body = _Body(limits)
     blocks = body.blocks(chunks)
@@ -88,6 +90,8 @@ class _Body:
             ) from None
         if not names:
             raise InvalidInput("columns", "there are none; send a header that names them")
+        if "" in names:
+            raise InvalidInput("columns", f"column {names.index('')} of the CSV has no name; name it, or leave it out")
         return names, block[end:]
 
     def parse(self, blocks: Iterable[bytes], names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -99,9 +103,10 @@ class _Body:
             quoted_strings_can_be_null=False,
         )
         for block in blocks:
+            quotes = self._check_quotes(block)
+            self._check_ends(block, quotes)
             if not block.strip(b"\r\n"):
                 continue
-            self._check_quotes(block)
             try:
                 table = pa_csv.read_csv(
                     pa.BufferReader(block),
@@ -131,23 +136,37 @@ class _Body:
         )
         return "error"
 
-    def _check_quotes(self, block: bytes) -> None:
-        """Refuse quotes that do not enclose a whole value: rows could not be told apart."""
+    def _check_quotes(self, block: bytes) -> Places:
+        """Where its quotes are; refuse those that do not enclose a whole value: rows could not be told apart."""
         if b'"' not in block:
-            return
+            return np.empty(0, np.intp)
         around = np.frombuffer(b"\n" + block + b"\n", np.uint8)
         quotes = np.flatnonzero(around == ord('"'))
         # Every second one closes; a doubled one closes and opens again.
         beside = around[quotes + np.where(np.arange(len(quotes)) % 2, 1, -1)]
         wrong = np.flatnonzero(~np.isin(beside, _BESIDE_A_QUOTE))
         if not len(wrong) and len(quotes) % 2 == 0:
+            return quotes - 1
+        raise self._refuse_character(
+            block, int(quotes[wrong[0] if len(wrong) else -1]) - 1, "a quote stands within a value, or one is missing"
+        )
+
+    def _check_ends(self, block: bytes, quotes: Places) -> None:
+        """Refuse a carriage return alone, unless it is within quotes: Arrow takes it for the end of a row."""
+        if block.count(b"\r") == block.count(b"\r\n"):
             return
-        place = int(quotes[wrong[0] if len(wrong) else -1])
+        characters = np.frombuffer(block + b"\0", np.uint8)
+        alone = np.flatnonzero((characters[:-1] == ord("\r")) & (characters[1:] != ord("\n")))
+        outside = alone[np.searchsorted(quotes, alone) % 2 == 0]
+        if len(outside):
+            raise self._refuse_character(block, int(outside[0]), "a carriage return stands without a line feed")
+
+    def _refuse_character(self, block: bytes, place: int, problem: str) -> InvalidInput:
         row = self._row + block.count(b"\n", 0, place)
-        raise InvalidInput(
+        return InvalidInput(
             "body",
-            f"at row {row} or shortly before, a quote stands within a value, or one is missing: put the value in "
-            "quotes, and double those it holds. Nothing was enqueued",
+            f"at row {row} or shortly before, {problem}: put the value in quotes, and double those it holds. Nothing "
+            "was enqueued",
         )
 
     def _too_long(self) -> InvalidInput:

@@ -7,7 +7,7 @@ stores, and no field is in them twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -40,7 +40,7 @@ _MOST_SHAPES = 10_000
 
 def read_json(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a body of lines."""
     lines = _Lines(limits)
     reader: _ObjectReader | None = None

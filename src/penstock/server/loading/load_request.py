@@ -65,6 +65,8 @@ class LoadLimits:
     batch_rows: int = 1024 * 1024
     # A Parquet file, which is read from its end and so has to lie on this machine's disk first.
     parquet_bytes: int = 2 * 1024 * 1024 * 1024
+    # What the process that reads it may take, beside what Python and Arrow do.
+    parquet_memory_bytes: int = 512 * 1024 * 1024
     # All rows of a load: few bytes may stand for very many.
     rows: int = 100_000_000
 

@@ -1,41 +1,65 @@
-"""Parquet is read from its end: such a body first becomes a temporary file, without a name."""
+"""Parquet is read from its end: such a body first becomes a temporary file, without a name.
+
+A process of its own reads it, with a bound to its memory, and what it writes is an Arrow stream, read as any other.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import IO, BinaryIO, cast
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.loading.job_columns import JobColumns
+from penstock.server.loading import parquet_process
+from penstock.server.loading.arrow_rows import read_arrow
 from penstock.server.loading.load_request import LoadLimits, LoadRequest
-from penstock.server.loading.plain_types import plain_schema
-from penstock.server.loading.typed_rows import SLICE_BYTES, SLICE_ROWS, read_typed
 from penstock.task.definition import TaskDefinition
 
 __all__ = ["read_parquet"]
 
-_BUFFER_BYTES = 1024 * 1024
+_PIECE = 1024 * 1024
 
 
 def read_parquet(
     request: LoadRequest, tasks: Mapping[str, TaskDefinition], chunks: Iterable[bytes], limits: LoadLimits
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a file."""
     with tempfile.TemporaryFile(prefix="penstock-load-") as file:
         _spool(chunks, file, limits.parquet_bytes)
-        try:
-            schema = pq.read_schema(file)
-            # Text that repeats stays a number in a dictionary until its row is looked at.
-            texts = [field.name for field in schema if pa.types.is_string(field.type)]
-            file.seek(0)
-            parquet = pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-        except (pa.ArrowException, OSError) as error:
-            raise _broken(error) from None
-        yield from read_typed(request, tasks, plain_schema(schema), _read_batches(parquet))
+        with _start_reader(file, limits) as reader:
+            try:
+                yield from read_arrow(request, tasks, _read_pieces(reader), limits)
+            finally:
+                reader.kill()
+
+
+def _start_reader(file: BinaryIO, limits: LoadLimits) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", parquet_process.__file__, str(limits.parquet_memory_bytes), str(limits.batch_bytes)],
+        stdin=file,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # The allocator of the system takes no more than it is asked for, and gives it back at once.
+        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    )
+
+
+def _read_pieces(reader: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """What it writes; InvalidInput where it found that it cannot, or died of it."""
+    output, errors = cast(IO[bytes], reader.stdout), cast(IO[bytes], reader.stderr)
+    while piece := output.read(_PIECE):
+        yield piece
+    said = errors.read().decode(errors="replace").strip().splitlines()
+    status = reader.wait()
+    if status == 0:
+        return
+    if status != 1 or not said:
+        said = [f"it is no Parquet file that can be read (its reader ended with {status}); write it again"]
+    raise InvalidInput("body", f"{said[-1]:.500}. Nothing was enqueued")
 
 
 def _spool(chunks: Iterable[bytes], file: BinaryIO, most: int) -> None:
@@ -56,27 +80,3 @@ def _spool(chunks: Iterable[bytes], file: BinaryIO, most: int) -> None:
                 "make room there, or send an Arrow stream"
             ) from None
     file.seek(0)
-
-
-def _read_batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    for number in range(file.num_row_groups):
-        group = file.metadata.row_group(number)
-        width = group.total_byte_size / max(1, group.num_rows)
-        rows = max(1, min(SLICE_ROWS, int(SLICE_BYTES / max(1.0, width))))
-        batches = file.iter_batches(rows, row_groups=[number], use_threads=False)
-        while True:
-            try:
-                batch = next(batches, None)
-                if batch is None:
-                    break
-                batch.validate(full=True)
-            except (pa.ArrowException, OSError) as error:
-                raise _broken(error) from None
-            yield batch
-
-
-def _broken(error: BaseException) -> InvalidInput:
-    said = str(error).splitlines()[0] if str(error) else "it ends too early"
-    return InvalidInput(
-        "body", f"it is no Parquet file that can be read ({said:.200}); write it again, and send all of it"
-    )

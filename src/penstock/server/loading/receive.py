@@ -8,7 +8,8 @@ published, and the other finds it so and lets go of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 
 from penstock.app import App
 from penstock.errors import InvalidInput
@@ -58,7 +59,8 @@ def receive_load(
     destination = _find_destination(databases, request.queue)
     with ChunkedStage(destination, request.name) as stage:
         try:
-            _stage(stage, _read(form, request, tasks, body, limits), request, limits)
+            with closing(_read(form, request, tasks, body, limits)) as batches:
+                _stage(stage, batches, request, limits)
             stages = stage.finish()
             published = publish(
                 databases,
@@ -105,7 +107,7 @@ def _read(
     tasks: Mapping[str, TaskDefinition],
     body: Iterator[bytes],
     limits: LoadLimits,
-) -> Iterator[JobColumns]:
+) -> Generator[JobColumns, None, None]:
     """The jobs of a body, by its format. Each is imported when it is used: NDJSON needs few of Arrow's parts."""
     if form == NDJSON:
         from penstock.server.loading.json_rows import read_json

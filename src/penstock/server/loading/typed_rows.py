@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.loading.columns import LoadColumns, check_columns, join_names
@@ -17,11 +16,11 @@ from penstock.server.loading.plain_types import plain_array
 from penstock.server.loading.row_order import RowOrder
 from penstock.task.definition import TaskDefinition
 
-__all__ = ["SLICE_BYTES", "SLICE_ROWS", "cut_batch", "read_typed"]
+__all__ = ["read_typed"]
 
 # So much of a batch is made into Python's objects at a time.
-SLICE_BYTES = 4 * 1024 * 1024
-SLICE_ROWS = 8_192
+_SLICE_BYTES = 4 * 1024 * 1024
+_SLICE_ROWS = 8_192
 
 
 def read_typed(
@@ -33,7 +32,7 @@ def read_typed(
     order = None if request.order_by is None else RowOrder(request.order_by)
     row = 0
     for batch in batches:
-        for part in cut_batch(batch):
+        for part in _cut_batch(batch):
             arrays = [
                 plain_array(field.name, column, field.type, row)
                 for field, column in zip(schema, part.columns, strict=True)
@@ -45,17 +44,10 @@ def read_typed(
             row += len(part)
 
 
-def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Parts of a batch that are small whatever its values are."""
     width = batch.nbytes / max(1, batch.num_rows)
-    for column in batch.columns:
-        if pa.types.is_dictionary(column.type) and len(column.dictionary):
-            # One long value may stand in every row.
-            try:
-                width += pc.max(pc.binary_length(column.dictionary)).as_py() or 0
-            except pa.ArrowNotImplementedError:
-                width += column.dictionary.nbytes / len(column.dictionary)
-    rows = max(1, min(SLICE_ROWS, int(SLICE_BYTES / max(1.0, width))))
+    rows = max(1, min(_SLICE_ROWS, int(_SLICE_BYTES / max(1.0, width))))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 
