@@ -364,8 +364,11 @@ def test_retry_asked_by_the_handler_ends_the_run(app: App, working: Working) -> 
 
 
 SLEEPERS = "select count(*) from penstock.sleeper"
+# What a worker asks of each database it asks of each by itself.
+of_one_database = pytest.mark.parametrize("urls", [1], ids=["one database"], indirect=True)
 
 
+@of_one_database
 def test_a_worker_looks_for_a_job_of_another_key_as_soon_as_it_hears_of_it(
     app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +391,7 @@ def test_a_worker_looks_for_a_job_of_another_key_as_soon_as_it_hears_of_it(
         wait_for_all(app, 3)
 
 
+@of_one_database
 @pytest.mark.parametrize(("concurrency", "last"), [(1, "wake_up"), (2, "fall_asleep")])
 def test_beside_a_run_a_worker_hears_what_comes_while_a_slot_is_free_and_no_longer(
     app: App, working: Working, execute: Execute, monkeypatch: pytest.MonkeyPatch, concurrency: int, last: str
