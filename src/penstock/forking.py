@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["let_go", "renew_in_children", "steps_between_forks"]
+__all__ = ["between_forks", "let_go", "renew_in_children", "steps_between_forks"]
 
 
 T = TypeVar("T")
@@ -45,11 +45,11 @@ def let_go(descriptor: int) -> None:
 def steps_between_forks(steps: Generator[Yielded, Sent, T]) -> Generator[Yielded, Sent, T]:
     """The same steps; no fork comes while one of them is done, only between them."""
     try:
-        with _gate:
+        with between_forks:
             wanted = next(steps)
         while True:
             given = yield wanted
-            with _gate:
+            with between_forks:
                 wanted = steps.send(given)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
@@ -92,13 +92,14 @@ class _Gate:
         self.__init__()  # type: ignore[misc]
 
 
-_gate = _Gate()
+# What is done within it is not cut by a fork.
+between_forks = _Gate()
 
 
 def _renew() -> None:
-    _gate.renew()
+    between_forks.renew()
     for thing, renew in list(_renewed.items()):
         renew(thing)
 
 
-os.register_at_fork(before=_gate.shut, after_in_parent=_gate.open, after_in_child=_renew)
+os.register_at_fork(before=between_forks.shut, after_in_parent=between_forks.open, after_in_child=_renew)

@@ -164,7 +164,7 @@ OPTIONS = [
 
 _BAD_NAMES = {
     "empty": "", "blank": "  ", "201 characters": "x" * 201, "NUL": "a\0b", "half a pair": "\ud800", "a number": 5,
-    "none": None, "bytes": b"x",
+    "none": None, "bytes": b"x", "one dot": ".", "two dots": "..",
 }  # fmt: skip
 
 # The options of app.queue(...).
@@ -257,6 +257,9 @@ SQL_CALLS: list[tuple[str, str, str | None]] = [
     ("an empty task", "'q', ''", "task"),
     ("a blank task", "'q', '  '", "task"),
     ("a task of 201 characters", "'q', repeat('x', 201)", "task"),
+    ("a dot as task", "'q', '.'", "task"),
+    ("two dots as tenant", "'q', 't', tenant => '..'", "tenant"),
+    ("two dots as tag", "'q', 't', tags => '{a,..}'", "tags"),
     ("no arguments", "'q', 't', null", "args"),
     ("a list of arguments", "'q', 't', '[]'", "args"),
     ("a number as arguments", "'q', 't', '1'", "args"),

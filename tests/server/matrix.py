@@ -307,7 +307,7 @@ class Requests:
             "unique": lambda: "waiting",
             "unique_key": lambda: pick(["same", self._text("o")]),
             "jobs": lambda: [self._struct(JobRequest) for _ in range(self._random.randrange(4))],
-            "reason": lambda: self._text("o"),
+            "reason": lambda: self._text("p"),
             "partitions": lambda: pick([1, 2]),
             "order": lambda: "key",
             "per_key": lambda: 1,

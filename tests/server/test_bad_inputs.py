@@ -96,7 +96,9 @@ def test_a_queue_is_refused_by_the_option_that_cannot_be(client: Client) -> None
         if raw is None or not isinstance(given.value, str) or not given.value:
             continue
         try:
-            path = f"queues/{quote('new' if given.value == 'q' else given.value, safe='')}"
+            name = quote("new" if given.value == "q" else given.value, safe="")
+            # A client that finds a dot alone walks by it.
+            path = f"queues/{name.replace('.', '%2E')}"
         except UnicodeEncodeError:
             path = "queues/%ED%A0%80"
         if not has_other_names(given.options):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -87,6 +89,30 @@ def test_what_cannot_be_loaded_is_refused(
 ) -> None:
     answer = client.put(path, content=lines(5), headers=headers)
     assert (answer.status_code, answer.json().get("field")) == (status, field)
+
+
+def test_no_token_takes_the_place_of_all_loads(app: App, client: httpx.Client) -> None:
+    silent, other = (
+        {"Authorization": f"Bearer {app.create_token(name, role='produce')}"} for name in ("silent", "other")
+    )
+    names = itertools.count()
+
+    def load(bearer: dict[str, str]) -> tuple[int, str | None]:
+        path = f"queues/orders/loads/{next(names)}?task=book&key=customer"
+        answer = client.put(path, content=lines(1), headers=NDJSON | bearer)
+        return answer.status_code, answer.json().get("code")
+
+    with ExitStack() as connections:
+        for _ in range(4):
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", client.base_url.port or 0)))
+            head = f"PUT /api/v1/queues/orders/loads/{next(names)}?task=book HTTP/1.1\r\nHost: localhost\r\n"
+            rest = (
+                f"Content-Type: application/x-ndjson\r\nContent-Length: 9\r\nAuthorization: {silent['Authorization']}"
+            )
+            connection.sendall(f"{head}{rest}\r\n\r\n".encode())
+        eventually(lambda: load(silent) == (429, "too-many-requests"), "four loads of one token are under way")
+        assert load(other) == (201, None)
+    eventually(lambda: load(silent) == (201, None), "those that were cut have ended")
 
 
 def test_a_tenants_token_may_not_load(app: App, client: httpx.Client) -> None:

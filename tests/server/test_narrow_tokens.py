@@ -205,6 +205,19 @@ def test_arguments_results_and_errors_are_hidden_everywhere(shop: Shop, jobs: di
             assert told[1]["error"] is None
 
 
+def test_the_reason_of_a_cancel_is_hidden_in_the_audit_too(shop: Shop) -> None:
+    shop.app.cancel(shop.send.enqueue(to="a"), reason="nobody-4111")
+    shop.app.cancel(queue="mail", task="send", reason="nobody-4111")
+    with asking_as(shop.app, hides_args=True) as client:
+        entries = client.get("audit?act=cancel")["entries"]
+        assert ["reason" in entry["detail"] for entry in entries] == [False, False]
+        assert entries[0]["detail"]["task"] == "send"
+        assert "4111" not in str(entries)
+    with asking_as(shop.app) as client:
+        entries = client.get("audit?act=cancel")["entries"]
+        assert [entry["detail"]["reason"] for entry in entries] == ["nobody-4111"] * 2
+
+
 def test_a_job_of_another_tenant_is_unknown_as_one_to_wait_for_too(shop: Shop, jobs: dict[str, int]) -> None:
     missing = jobs["free order"] + 1
     with asking_as(shop.app, role="produce", **TENANT) as client:

@@ -29,13 +29,16 @@ def refusal(check: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "customer-updates", "名前", "🐘", " spaced ", "a" * 200, "🐘" * 200, "'; drop table job; --"]
+    "name",
+    ["a", "...", ".a", "customer-updates", "名前", "🐘", " spaced ", "a" * 200, "🐘" * 200, "'; drop table job; --"],
 )
 def test_a_name_within_bounds_is_kept_as_it_is(name: str) -> None:
     assert checks.checked_name("queue", name) == name
 
 
-@pytest.mark.parametrize("name", ["", " ", "\t\n", "a\0b", "\ud800", "a" * 201, None, 7, b"bytes", Unshowable(), ["a"]])
+@pytest.mark.parametrize(
+    "name", ["", " ", "\t\n", ".", "..", "a\0b", "\ud800", "a" * 201, None, 7, b"bytes", Unshowable(), ["a"]]
+)
 def test_a_name_outside_bounds_is_refused_by_its_field(name: object) -> None:
     assert refusal(lambda: checks.checked_name("tenant", name)) == "tenant"
 

@@ -58,7 +58,7 @@ def test_no_step_begins_while_a_fork_waits(step: Step) -> None:
     forker = threading.Thread(target=lambda: told.append(Forked(later.began.is_set).answer()))
     forker.start()
     until = time.monotonic() + 30
-    while not forking._gate._is_forking and time.monotonic() < until:
+    while not forking.between_forks._is_forking and time.monotonic() < until:
         time.sleep(0.001)
     later.thread.start()
     # Time to begin, if it could.

@@ -56,6 +56,8 @@ __all__ = [
 ]
 
 NAME_CHARACTERS = 200
+# Whoever writes a URL with one of these leaves it out: nothing that is called so could be reached over HTTP.
+NO_NAMES = (".", "..")
 KEY_BYTES = 512
 IDEMPOTENCY_KEY_BYTES = 512
 # What is kept beside idempotency keys and is none that a user chose begins so: what unique jobs have in common, and
@@ -116,6 +118,8 @@ def checked_name(field: str, value: object) -> str:
         raise InvalidInput(field, f"{shown(text)} is blank; give 1 to {NAME_CHARACTERS} characters")
     if len(text) > NAME_CHARACTERS:
         raise InvalidInput(field, f"{len(text)} characters is too long; give at most {NAME_CHARACTERS}")
+    if text in NO_NAMES:
+        raise InvalidInput(field, f"{shown(text)} is a step in the path of a URL, never a name; give another")
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -38,8 +38,17 @@ class Audit:
 
 @audit.add("GET", "/audit", may="read")
 def read_audit(call: Call, query: AuditQuery) -> Audit:
-    """Who did what, on what, from where, and what came of it; from HTTP, the command line and Python."""
+    """Who did what, on what, from where, and what came of it; from HTTP, the command line and Python.
+
+    A token that hides arguments is not told the reason of a cancel, which is its jobs' error.
+    """
     found = call.app.audit(
         query.limit, query.before, actor=query.actor, act=query.act, target=query.target, since=query.since
     )
+    if call.caller.hides_args:
+        found = [_without_reason(entry) for entry in found]
     return Audit(found, call.unavailable())
+
+
+def _without_reason(entry: AuditEntry) -> AuditEntry:
+    return replace(entry, detail={name: value for name, value in entry.detail.items() if name != "reason"})

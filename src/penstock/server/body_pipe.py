@@ -22,8 +22,10 @@ PIECE_BYTES = 256 * 1024
 REST_SECONDS = 5.0
 
 
-async def read_in_thread(threads: CallThreads, body: AsyncIterator[bytes], read: Callable[[Iterator[bytes]], T]) -> T:
-    """Have a body read in a thread; its pieces are given as they come. Where it is cut the reader hears that.
+async def read_in_thread(
+    threads: CallThreads, caller: str, body: AsyncIterator[bytes], read: Callable[[Iterator[bytes]], T]
+) -> T:
+    """Have a caller's body read in a thread; its pieces are given as they come. Where it is cut the reader hears that.
 
     A reader that is done before the end of the body, or refuses it, is not kept waiting for the rest.
     """
@@ -39,7 +41,7 @@ async def read_in_thread(threads: CallThreads, body: AsyncIterator[bytes], read:
                 raise piece
             yield piece
 
-    reading = asyncio.ensure_future(threads.run(lambda: read(iterate())))
+    reading = asyncio.ensure_future(threads.run(lambda: read(iterate()), caller))
     feeding = asyncio.ensure_future(_feed(body, pieces))
     try:
         await asyncio.wait((reading, feeding), return_when=asyncio.FIRST_COMPLETED)

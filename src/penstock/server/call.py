@@ -38,8 +38,10 @@ class Services:
     # Nobody who comes in waits behind what others look at.
     admitting: CallThreads = field(default_factory=lambda: CallThreads(ADMITTING, 2))
     looking: CallThreads = field(default_factory=lambda: CallThreads(LOOKING, 8))
-    # Each has a thread as long as its body comes: none waits for another's.
-    loading: CallThreads = field(default_factory=lambda: CallThreads(LOADING, MOST_LOADS, most_waiting=0))
+    # Each has a thread as long as its body comes: none waits for another's, and no token has all of them.
+    loading: CallThreads = field(
+        default_factory=lambda: CallThreads(LOADING, MOST_LOADS, most_waiting=0, most_of_one=MOST_LOADS // 2)
+    )
     watching: CallThreads = field(default_factory=lambda: CallThreads(WATCHING, 2))
     # Set when the server is about to stop: what waits for something to happen ends.
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

@@ -82,5 +82,5 @@ async def put_load(call: Call, queue: str, load: str, query: LoadOptions) -> Ans
                 raise InvalidInput("load", "the name is taken; choose another name") from None
             raise
 
-    receipt = await read_in_thread(call.services.loading, call.body(), read)
+    receipt = await read_in_thread(call.services.loading, call.caller.name, call.body(), read)
     return Answer(record(receipt), 201 if receipt.is_new else 200)

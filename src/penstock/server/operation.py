@@ -12,12 +12,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
 from penstock.model.records import record_type
 from penstock.model.token import Role
+from penstock.server.values import make_ready
 
 __all__ = ["EVENTS", "JSON", "NDJSON", "Answer", "BodyForms", "Operation", "Operations", "Pool"]
 
@@ -119,6 +121,8 @@ class Operations(list[Operation]):
             told = {number: kind and record_type(kind) for number, kind in told.items()}
             body = hints.get("body")
             given = forms or ({} if body is None else {JSON: (body,)})
+            for kind in (hints.get("query"), *chain.from_iterable(given.values())):
+                make_ready(kind)
             self.append(
                 Operation(
                     method=method,

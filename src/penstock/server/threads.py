@@ -7,9 +7,11 @@ may wait for one, and whoever comes then is told to come again.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import TypeVar
 
 from penstock.server.problem import ProblemError
@@ -24,28 +26,35 @@ MOST_WAITING = 1_000
 
 
 class CallThreads:
-    """A pool of so many; its work is handed in on the event loop."""
+    """A pool of so many; its work is handed in on the event loop. Of a caller that is named it takes `most_of_one`."""
 
-    def __init__(self, name: str, count: int, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, name: str, count: int, most_waiting: int = MOST_WAITING, most_of_one: int | None = None) -> None:
         self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
         self._most = count + most_waiting
-        self._given = 0
+        self._most_of_one = most_of_one or self._most
+        self._given: Counter[str | None] = Counter()
 
-    async def run(self, call: Callable[[], T]) -> T:
+    async def run(self, call: Callable[[], T], caller: str | None = None) -> T:
         """Make a call in a thread. It goes on to its end, also where who asked has gone."""
-        if self._given >= self._most:
+        if self._given.total() >= self._most:
             raise ProblemError("busy", f"{self._most} calls like this are under way already; come again in a moment")
-        self._given += 1
+        if caller is not None and self._given[caller] >= self._most_of_one:
+            raise ProblemError(
+                "too-many-requests", f"{caller} has {self._most_of_one} calls like this under way; end one first"
+            )
+        self._given[caller] += 1
         future = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, call)
-        future.add_done_callback(self._note_done)
+        future.add_done_callback(partial(self._note_done, caller))
         return await asyncio.shield(future)
 
     def close(self) -> None:
         """Wait for what runs."""
         self._executor.shutdown()
 
-    def _note_done(self, future: asyncio.Future[T]) -> None:
-        self._given -= 1
+    def _note_done(self, caller: str | None, future: asyncio.Future[T]) -> None:
+        self._given[caller] -= 1
+        if not self._given[caller]:
+            del self._given[caller]
         if not future.cancelled():
             # Read, so that nobody is told that it never was where who asked has gone.
             future.exception()

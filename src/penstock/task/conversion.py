@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from typing import Any, TypeAlias, Union, get_args, get_origin
 from uuid import UUID
 
 import msgspec
+
+from penstock.forking import between_forks
 
 __all__ = ["Fit", "Misfit", "find_fit", "is_context", "resolved"]
 
@@ -35,6 +38,10 @@ _EXACT: dict[Any, frozenset[type]] = {
     float: frozenset({float, int}),
     types.NoneType: frozenset({types.NoneType}),
 }
+# msgspec learns a type where it is first used, and runs Python meanwhile; a thread that then used the same type would
+# take it as it is, half learnt, and that ends the process. So it learns each here, before any use, in one thread at a
+# time; in the same one again where evaluating an annotation imports a module that declares tasks.
+_learning = threading.RLock()
 
 
 class Misfit(ValueError):
@@ -135,7 +142,8 @@ def _find_exact(annotation: Any) -> frozenset[type]:
 def _find_converter(annotation: Any) -> Converter | None:
     """What makes JSON into this type, or None where nothing here can."""
     try:
-        msgspec.json.Decoder(annotation, dec_hook=_from_json)
+        with between_forks, _learning:
+            msgspec.json.Decoder(annotation, dec_hook=_from_json)
     except Exception:  # Whatever msgspec cannot take may still be something that is tried piece by piece.
         return _find_converter_by_parts(annotation)
 

@@ -199,6 +199,7 @@ def test_a_poll_that_is_given_nothing_says_so_when_its_time_is_up_and_says_so_ag
     [
         ({"queues": {}}, "queues"),
         ({"queues": {"mail": {}}}, "queues.mail"),
+        ({"queues": {"mail": {str(number): {} for number in range(1_001)}}}, "queues"),
         ({"name": ""}, "name"),
         ({"name": "a\0b"}, "name"),
         ({"concurrency": 0}, "concurrency"),

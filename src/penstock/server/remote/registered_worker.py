@@ -26,6 +26,8 @@ __all__ = ["QueueSet", "RegisteredQueue", "RegisteredTask", "RegisteredWorker", 
 # How long a worker may be silent, in seconds.
 SHORTEST_LEASE_SECONDS, LONGEST_LEASE_SECONDS = 1.0, 3_600.0
 
+MOST_TASKS = 1_000
+
 # Queues, each with tasks of it, in order: what makes workers alike.
 QueueSet = tuple[tuple[int, tuple[str, ...]], ...]
 
@@ -100,13 +102,16 @@ class RegisteredWorker(msgspec.Struct, frozen=True, dict=True):
 
     @staticmethod
     def names(given: Registration) -> list[str]:
-        """The queues that a worker names; `InvalidInput` where there is none, or one without a task."""
+        """The queues that a worker names; `InvalidInput` where there is none, one without a task, or too many tasks."""
         if not given.queues:
             raise InvalidInput("queues", "it names no queue; write {'emails': {'send': {}}}")
         for name, tasks in given.queues.items():
             checked_name("queues", name)
             if not tasks:
                 raise InvalidInput(f"queues.{name}", "it names no task; write {'send': {}}")
+        count = sum(map(len, given.queues.values()))
+        if count > MOST_TASKS:
+            raise InvalidInput("queues", f"{count} tasks are too many for one worker; give at most {MOST_TASKS}")
         return list(given.queues)
 
     def is_within(self, queues: Collection[str] | None) -> bool:

@@ -26,6 +26,9 @@ class HoldingRetry(msgspec.Struct):
     due_at: datetime
 
 
+_decode_retry = msgspec.json.Decoder(HoldingRetry).decode
+
+
 class KeyFacts(NamedTuple):
     """What bears on a ready job of a queue with rules about keys."""
 
@@ -64,7 +67,7 @@ def why_not_started(connection: Connection, job_id: int) -> KeyFacts | None:
     running_on = find_job(connection, running[0]).worker if running else None
     holder = holder_of_job(connection, running[0]) if running else None
     is_holder_gone = holder is not None and (holder.is_gone or holder.silent_seconds is not None)
-    waits_for = None if retry is None else msgspec.json.decode(retry, type=HoldingRetry)
+    waits_for = None if retry is None else _decode_retry(retry)
     earlier_task = None if earlier is None else find_job(connection, earlier).task
     of_key = [running, running_on, is_holder_gone, waits_for, halted_by, can_retry, earlier, earlier_task, owner_knows]
     return KeyFacts._make([queue, partition, rules, *facts, *of_key, key_maps])

@@ -121,6 +121,8 @@ begin
         end if;
         if v_value is null or length(v_value) not between 1 and 200 or btrim(v_value) = '' then
             perform @schema@.refuse(v_field, 'must be text of 1 to 200 characters');
+        elsif v_value in ('.', '..') then
+            perform @schema@.refuse(v_field, format('%L is a step in the path of a URL, never a name: give another', v_value));
         end if;
     end loop;
     if enqueue.args is null or jsonb_typeof(enqueue.args) <> 'object' then
@@ -161,6 +163,8 @@ begin
         perform @schema@.refuse('tags', 'must be a plain array of at most 32 texts');
     elsif exists (select from unnest(enqueue.tags) as t where t is null or length(t) > 200 or btrim(t) = '') then
         perform @schema@.refuse('tags', 'each must be text of 1 to 200 characters');
+    elsif enqueue.tags && array['.', '..'] then
+        perform @schema@.refuse('tags', '. and .. are steps in the path of a URL, never names: give others');
     end if;
     if enqueue.delay is not null then
         v_run_at := now() + make_interval(secs => enqueue.delay);
