@@ -8,7 +8,7 @@ import psycopg
 
 from penstock import App, Retry
 
-__all__ = ["HALTED", "HOSTILE", "Noted", "Shop", "fill_minutes"]
+__all__ = ["HALTED", "HOSTILE", "Noted", "Shop", "fill_minutes", "forget_minutes"]
 
 HALTED = ("c-halted", "c-too")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;\u202egnp\x00\x1b[31m"
@@ -51,10 +51,16 @@ class Noted(NamedTuple):
     waiting: int
 
 
-def fill_minutes(app: App, queue: str, minutes: int = 90) -> Noted:
-    """Note so many minutes up to now, as workers would have."""
+def forget_minutes(app: App) -> None:
+    """As if no worker had noted any."""
     with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute("delete from penstock.minute")
+
+
+def fill_minutes(app: App, queue: str, minutes: int = 90) -> Noted:
+    """Note so many minutes up to now, as workers would have."""
+    forget_minutes(app)
+    with psycopg.connect(app.url, autocommit=True) as connection:
         connection.execute(
             "insert into penstock.minute (minute, partition_id, noted_at, previous, waiting, running, scheduled,"
             " blocked, dead, enqueued, completed, failed, cancelled, discarded, expired)"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.dashboard_world import Looking, looking
-from tests.browser.queue_world import Shop, fill_minutes
+from tests.browser.queue_world import Shop, fill_minutes, forget_minutes
 
 from penstock import App
 
@@ -42,6 +42,7 @@ def test_the_figures_of_a_queue_are_shown_and_followed(someone: Looking, shop: S
 
 
 def test_what_happened_is_drawn_over_an_hour_or_a_day(someone: Looking, shop: Shop) -> None:
+    forget_minutes(someone.app)
     page = someone.open("/queues/orders")
     flow = page.get_by_role("img", name=re.compile("comes in and goes out"))
     expect(flow).to_have_attribute("aria-label", re.compile("no worker ran"))
