@@ -88,9 +88,10 @@ java:
 
 # For the tests that open pages.
 chromium:
-	@test -n "$$PENSTOCK_CHROMIUM" || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } \
-	  || { echo "no Chromium: install it (Debian: apt-get install chromium) and run make again" >&2; exit 1; }
+	@test -n "$$PENSTOCK_CHROMIUM" || command -v chromium-headless-shell >/dev/null \
+	  || { test "$$(id -u)" = 0 && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium-headless-shell; } \
+	  || command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || { echo "no Chromium: install it (Debian: apt-get install chromium-headless-shell) and run make again" >&2; exit 1; }
 
 # For the tests of workers in other languages.
 node:
