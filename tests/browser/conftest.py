@@ -25,7 +25,9 @@ def opened_browser() -> Iterator[Browser]:
     named = os.environ.get("PENSTOCK_CHROMIUM")
     found = named or next((path for path in map(shutil.which, NAMES) if path), None)
     if found is None:
-        pytest.fail("no Chromium: install it (Debian: apt-get install chromium-headless-shell), or name it in $PENSTOCK_CHROMIUM")
+        pytest.fail(
+            "no Chromium: install it (Debian: apt-get install chromium-headless-shell), or name it in PENSTOCK_CHROMIUM"
+        )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
