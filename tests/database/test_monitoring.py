@@ -94,22 +94,7 @@ def test_a_minute_is_noted_once_and_the_counts_are_those_since_the_one_before(sc
     assert (waiting, completed) == (2, 2)
     assert enqueued in (0, 1)
     assert seconds >= 170
-    assert scene.one("select sum(waiting) from penstock.stats_history where enqueued is null") == 0
-
-
-def test_what_came_before_the_first_note_is_counted_in_it(scene: Scene) -> None:
-    scene.enqueue(5)
-    scene.succeed(scene.claim(2))
-    sweep.note_minute(scene.connection)
-    newest = "minute = (select max(minute) from penstock.minute)"
-    assert row(scene, "stats_history", "waiting, enqueued, completed, seconds > 0", newest) == (3, 5, 2, True)
-
-
-def test_what_came_before_the_first_note_is_not_known_where_the_tables_are_older_than_a_day(scene: Scene) -> None:
-    scene.connection.execute("update penstock.table_file set applied_at = now() - interval '25 hours'")
-    scene.enqueue(5)
-    sweep.note_minute(scene.connection)
-    assert row(scene, "stats_history", "waiting, enqueued") == (5, None)
+    assert scene.one("select sum(waiting) from penstock.stats_history where enqueued is null") == 3
 
 
 def test_a_partition_that_is_new_began_at_nothing(scene: Scene) -> None:

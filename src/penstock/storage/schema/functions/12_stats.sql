@@ -73,19 +73,13 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_minute timestamptz := date_trunc('minute', now());
     v_previous timestamptz;
-    v_previous_at timestamptz;
 begin
     if pg_try_advisory_xact_lock(hashtext('@schema@.note_minute')) then
-        select minute, noted_at into v_previous, v_previous_at from @schema@.minute order by minute desc, noted_at desc limit 1;
-        if v_previous is null then
-            -- Nobody has noted anything: all that there is has come since the first table was made.
-            select least(date_trunc('minute', applied_at), v_minute - interval '1 minute'), applied_at into v_previous, v_previous_at
-              from @schema@.table_file order by number limit 1;
-        end if;
+        v_previous := (select max(minute) from @schema@.minute);
         if v_previous is null or v_previous < v_minute then
             -- One that was not there before began at nothing.
             insert into @schema@.minute (minute, partition_id, noted_at)
-            select v_previous, s.partition_id, v_previous_at
+            select v_previous, s.partition_id, (select max(noted_at) from @schema@.minute where minute = v_previous)
               from @schema@.partition_stats as s where v_previous is not null
             on conflict do nothing;
             insert into @schema@.minute (minute, partition_id, previous, waiting, running, scheduled, blocked, dead,
