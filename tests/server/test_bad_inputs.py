@@ -139,9 +139,9 @@ def test_null_is_no_value_in_a_query_but_the_text_null_is(client: Client) -> Non
     (id_,) = client.post("queues/mail/jobs", {"task": "null", "key": "null"})["ids"]
     for name in ("task", "key"):
         assert [each["id"] for each in client.get("jobs", params={name: "null"})["jobs"]] == [id_]
-    for path, name in (("queues/mail/blocked-keys", "kind"), ("jobs", "state"), ("jobs", "partition")):
+    for path, name in (("queues/mail/blocked-keys", "kind"), ("jobs", "state")):
         refused = client.refused("GET", path, params={name: "null"})
-        assert (refused["code"], refused["field"]) == ("invalid-input", name)
+        assert (refused["code"], refused.get("field")) == ("invalid-input", name), refused
 
 
 @pytest.mark.parametrize("path", ["%00", "a%00b", "%ff", "%ED%A0%80", "x" * 201, "%20", "..%2f..%2fetc"])

@@ -4,6 +4,7 @@ backoff       how long a failed job waits before its next attempt
 cron          when a cron is due
 claim_size    how many jobs a worker claims at once
 claim_order   in which order a claim tries partitions
+look_pace     how soon a worker looks for jobs again
 batch_rows    how many jobs a batch handler of Spark is given at once
 batch_size    how many one in a worker is, and how long they wait for each other
 histogram     how many values fell between which bounds, and percentiles read off it
