@@ -20,6 +20,8 @@ from penstock.server.serving import bind
 __all__ = ["PHONE", "SCREEN", "Looking", "check_every_look", "check_page", "looking"]
 
 PHONE, SCREEN = 375, 1440
+# axe, which no page of ours loads, asks each frame in vain if it stands in one of another origin.
+OF_AXE = "Failed to execute 'postMessage' on 'DOMWindow'"
 LOOKS = ((SCREEN, "light"), (SCREEN, "dark"), (PHONE, "dark"), (PHONE, "light"))
 
 
@@ -74,7 +76,8 @@ class Looking:
 
     def check(self) -> None:
         """Nothing complained, and nothing was asked of others."""
-        assert self.said == [], self.said
+        said = [each for each in self.said if not each.startswith(OF_AXE)]
+        assert said == [], said
         assert {urlsplit(url).netloc for url in self.asked} <= {urlsplit(self.url).netloc}
 
     def close(self) -> None:
