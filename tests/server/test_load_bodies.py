@@ -102,6 +102,9 @@ def test_no_token_takes_the_place_of_all_loads(app: App, client: httpx.Client) -
         answer = client.put(path, content=lines(1), headers=NDJSON | bearer)
         return answer.status_code, answer.json().get("code")
 
+    for bearer in (silent, other):
+        # A server hears of a new token within a second.
+        eventually(lambda bearer=bearer: load(bearer) == (201, None), "the token is known")  # type: ignore[misc]
     with ExitStack() as connections:
         for _ in range(4):
             connection = connections.enter_context(socket.create_connection(("127.0.0.1", client.base_url.port or 0)))
