@@ -94,13 +94,18 @@ class _Thread:
         self.caller = Caller(ports, seed + 1)
         self.acknowledged = acknowledged
         self.problem: BaseException | None = None
+        self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name)
         self._thread.start()
+
+    def end(self) -> None:
+        """Let it end, and wait until it has."""
+        self._is_over.set()
+        self._thread.join()
 
     def join(self) -> Counter[int]:
         """Wait until it is done; how often it was answered with which status."""
         self._thread.join()
-        self.caller.close()
         if self.problem is not None:
             raise self.problem
         return self.caller.statuses
@@ -121,6 +126,8 @@ class _Thread:
             self.go()
         except BaseException as error:
             self.problem = error
+        finally:
+            self.caller.close()
 
 
 class Producer(_Thread):
@@ -147,6 +154,8 @@ class Producer(_Thread):
             self.load,
         ]
         for due in self._due:
+            if self._is_over.is_set():
+                return
             time.sleep(max(0.0, due - time.monotonic()))
             (act,) = self.random.choices(kinds, [30, 10, 22, 8, 8, 8, 8, 2])
             act()
@@ -215,13 +224,7 @@ class RemoteWorker(_Thread):
 
     def __init__(self, name: str, ports: list[int], acknowledged: Acknowledged, seed: int, lease: float) -> None:
         self._lease = lease
-        self._is_over = threading.Event()
         super().__init__(name, ports, acknowledged, seed)
-
-    def stop(self) -> Counter[int]:
-        """Let it leave, and wait until it has; as `join`."""
-        self._is_over.set()
-        return self.join()
 
     def go(self) -> None:
         while not self._is_over.is_set():

@@ -76,8 +76,8 @@ class Unanswered(Exception):
 
 
 class Caller:
-    """Calls of one thread. Each is made again, at the other server, until one answers: whoever calls says by a key or a
-    number that it is the same call.
+    """Calls of one thread. Each is made again, at the other server, until one answers and is not too busy: who calls
+    says by a key or a number that it is the same call.
     """
 
     def __init__(self, ports: list[int], seed: int) -> None:
@@ -99,7 +99,7 @@ class Caller:
         while time.monotonic() < deadline:
             self.tries += 1
             answer = self._try(method, f"/api/v1/{path}", raw, given)
-            if answer is not None and answer.status != 503:
+            if answer is not None and answer.status not in (429, 503):
                 return answer
             self._at = (self._at + 1) % len(self._ports)
             if self.tries % len(self._ports) == 0:
