@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,8 +40,7 @@ STOPPED = "stopped on request"
 _LONG_NUMBER = re.compile(rb"[0-9][eE]|(?<![0-9])[0-9]{300}")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedEnd:
+class CheckedEnd(NamedTuple):
     """An end that can be stored, of a job as its worker names it."""
 
     named: NamedJob
@@ -55,27 +55,29 @@ def check_ends(ends: Sequence[JobEnd]) -> dict[int, list[CheckedEnd]]:
     found: dict[int, list[CheckedEnd]] = {}
     seen: set[tuple[int, NamedJob]] = set()
     for number, end in enumerate(ends):
-        field = f"ends[{number}]"
-        shard, named = read_name(field, end.job, end.lease)
-        if (shard, named) in seen:
-            raise InvalidInput(f"{field}.job", f"job {named.job} ends twice in this poll; name it once")
-        seen.add((shard, named))
-        result = None
-        if isinstance(end, SucceededEnd):
-            result = _checked_result(f"{field}.result", bytes(end.result))
-        elif isinstance(end, (RetryEnd, SnoozedEnd)) and end.after is not None:
-            checked_delay(f"{field}.after", end.after)
+        try:
+            shard, named = read_name(end.job, end.lease)
+            if (shard, named) in seen:
+                raise InvalidInput("job", f"job {named.job} ends twice in this poll; name it once")
+            seen.add((shard, named))
+            result = None
+            if isinstance(end, SucceededEnd):
+                result = _checked_result(bytes(end.result))
+            elif isinstance(end, (RetryEnd, SnoozedEnd)) and end.after is not None:
+                checked_delay("after", end.after)
+        except InvalidInput as error:
+            raise InvalidInput(f"ends[{number}].{error.field}", error.problem) from error
         found.setdefault(shard, []).append(CheckedEnd(named, end, result))
     return found
 
 
-def _checked_result(field: str, raw: bytes) -> bytes | None:
+def _checked_result(raw: bytes) -> bytes | None:
     """A result as it is stored: as it came, where PostgreSQL takes it for JSON, too."""
     if raw == b"null":
         return None
     if len(raw) > ARGS_BYTES:
         raise InvalidInput(
-            field, f"{len(raw)} bytes of JSON is too long; give at most {ARGS_BYTES}, or store it and pass where"
+            "result", f"{len(raw)} bytes of JSON is too long; give at most {ARGS_BYTES}, or store it and pass where"
         )
     try:
         raw.decode()
@@ -86,11 +88,11 @@ def _checked_result(field: str, raw: bytes) -> bytes | None:
         if is_doubtful and _depth(msgspec.json.decode(raw)) > MOST_DEPTH:
             raise RecursionError
     except RecursionError:
-        raise InvalidInput(field, f"it is nested too deeply; give at most {MOST_DEPTH} levels") from None
+        raise InvalidInput("result", f"it is nested too deeply; give at most {MOST_DEPTH} levels") from None
     except msgspec.ValidationError:
-        raise InvalidInput(field, "it holds a number that is out of bounds; give it as text") from None
+        raise InvalidInput("result", "it holds a number that is out of bounds; give it as text") from None
     except (UnicodeDecodeError, msgspec.DecodeError):
-        raise InvalidInput(field, "it holds what is not text; give JSON in UTF-8") from None
+        raise InvalidInput("result", "it holds what is not text; give JSON in UTF-8") from None
     return raw
 
 
@@ -147,12 +149,14 @@ def settle(
     settled.lost = [named for named in settled.named if named not in found]
     tasks = _tasks_of(held, task_of)
     for each, lease in held:
-        named, age = each.named, int(lease.age * 1e6)
+        named = each.named
         if lease.queue_id in limited:
             freed.add(lease.partition_id)
         if isinstance(each.end, SucceededEnd):
-            group = succeeded.setdefault(lease.id, Succeeded(lease.id, lease.token, lease.range))
-            _add(group, named.job % 1024, age, each.result)
+            group = succeeded.get(lease.id)
+            if group is None:
+                group = succeeded[lease.id] = Succeeded(lease.id, lease.token, lease.range)
+            _add(group, named.job % 1024, each.result)
             settled.ended.append((lease.partition_id, named.job, "succeeded"))
             continue
         end = _end_of(each, lease, registered, tasks.get(named.job, lease.task), is_asked=named.job in greeting.asked)
@@ -161,13 +165,18 @@ def settle(
         if end.end == "release" or (end.end in ("retry", "snooze") and end.due_in <= 0):
             wake.add(lease.queue_id)
         if end.end != "release":
-            end.age = end.run = age
+            end.age = end.run = _microseconds(lease.age)
         others.append(end)
         settled.ended.append((lease.partition_id, named.job, end.end))
     for lease_id, group in succeeded.items():
-        group.is_whole = len(group.positions) == len(greeting.held[lease_id].positions)
-    attempts = {each.named.pair: (each.named.job, lease.attempt) for each, lease in held}
-    settled.settlement = Settlement(list(succeeded.values()), others, sorted(freed), lambda: attempts)
+        lease, jobs = greeting.held[lease_id], len(group.positions)
+        group.is_whole = jobs == len(lease.positions)
+        group.ages = group.runs = [_microseconds(lease.age)] * jobs
+
+    def attempts() -> dict[tuple[int, int], tuple[int, int]]:
+        return {each.named.pair: (each.named.job, lease.attempt) for each, lease in held}
+
+    settled.settlement = Settlement(list(succeeded.values()), others, sorted(freed), attempts)
     settled.wake = sorted(wake)
     return settled
 
@@ -180,10 +189,12 @@ def _tasks_of(
     return task_of(list(untold.values())) if untold else {}
 
 
-def _add(group: Succeeded, position: int, age: int, result: bytes | None) -> None:
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1e6)
+
+
+def _add(group: Succeeded, position: int, result: bytes | None) -> None:
     group.positions.append(position)
-    group.ages.append(age)
-    group.runs.append(age)
     if result is not None and group.results is None:
         group.results = [None] * (len(group.positions) - 1)
     if group.results is not None:

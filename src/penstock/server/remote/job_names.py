@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from functools import lru_cache
 
 from penstock.errors import InvalidInput
 from penstock.model.checks import HIGHEST_ID, checked_job_id
@@ -26,14 +27,20 @@ def lease_text(shard: int, lease: int, token: int) -> str:
     return f"{shard}.{lease}.{token}"
 
 
-def read_name(field: str, job: str, lease: str) -> tuple[int, NamedJob]:
+def read_name(job: str, lease: str) -> tuple[int, NamedJob]:
     """The shard and the job that a worker names; `InvalidInput` where no server can have told it so."""
-    id_ = checked_job_id(job, f"{field}.job")
+    id_ = checked_job_id(job, "job")
+    shard, number, token = _read_lease(lease)
+    return shard, NamedJob(id_, number, token)
+
+
+@lru_cache(maxsize=1_000)  # Up to a thousand jobs of a poll have the same.
+def _read_lease(lease: str) -> tuple[int, int, int]:
     match = _LEASE.fullmatch(lease)
     if match is None or any(int(number) > HIGHEST_ID for number in match.groups()):
-        raise InvalidInput(f"{field}.lease", "it is no lease; give the one that came with the job")
+        raise InvalidInput("lease", "it is no lease; give the one that came with the job")
     shard, number, token = map(int, match.groups())
-    return shard, NamedJob(id_, number, token)
+    return shard, number, token
 
 
 def lost_job(shard: int, named: NamedJob) -> LostJob:

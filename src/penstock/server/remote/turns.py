@@ -182,21 +182,25 @@ def give(shard: int, registered: RegisteredWorker, record: PollRecord | None, ro
     for lease in record.claimed:
         name = lease_text(shard, lease.id, lease.token)
         queue = registered.by_queue.get(lease.queue_id)
+        queue_name = "" if queue is None else queue.name
+        timeouts: dict[str, float | None] = {}
         for position in lease.positions:
             row = rows.get(lease.range * RANGE + position)
             if row is None:
                 continue
             task = lease.task or row[4]
+            if task not in timeouts:
+                timeouts[task] = registered.task(lease.queue_id, task).timeout
             jobs.append(
                 GivenJob(
                     id=str(row[0]),
                     lease=name,
-                    queue="" if queue is None else queue.name,
+                    queue=queue_name,
                     task=task,
                     args=msgspec.Raw(row[1].encode()),
                     key=key_text(row[2]),
                     attempt=lease.attempt,
-                    timeout=registered.task(lease.queue_id, task).timeout,
+                    timeout=timeouts[task],
                     **(_trace_of(row[3]) if row[3] else {}),
                 )
             )
