@@ -19,6 +19,9 @@ CLASSES := .venv/spark-classes.jsa
 # There are two processes more than cores, for some tests wait. Each has a server of its own.
 PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load --max-worker-restart 0 --durations 40
 
+# Every program of a run would compile all modules anew: half of what a short one takes.
+export PYTHONDONTWRITEBYTECODE :=
+
 ifeq ($(PG),system)
 # The newest of the system's, looked up when a recipe runs: it may have just been installed.
 POSTGRES_ENV = PENSTOCK_POSTGRES_BIN="$$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)"

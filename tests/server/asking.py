@@ -22,7 +22,7 @@ from penstock.server.openapi import describe
 from penstock.server.operations import OPERATIONS
 from penstock.server.router import Router, path_parts
 
-__all__ = ["Client", "Event", "Events", "asking", "asking_as"]
+__all__ = ["BASE", "LOCAL", "Client", "Event", "Events", "asking", "asking_as", "check_described"]
 
 T = TypeVar("T")
 DOCUMENT = describe(OPERATIONS)

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from tests.server.asking import BASE, LOCAL, check_described
 from tests.server.programs import running
 from tests.server.served import serving
 from tests.system.facts import eventually
@@ -329,3 +330,31 @@ def test_what_the_dashboard_cannot_be_told_is_refused_in_words(
     assert run.returncode in (1, 2)
     assert said in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_a_request_that_comes_as_the_server_ends_is_told_so(app: App) -> None:
+    app.migrate()
+    registration = {"name": "w", "queues": {"mail": {"send": {}}}}
+
+    async def ask_late() -> None:
+        application = Application(app, is_local=True)
+        transport = httpx.ASGITransport(application, client=LOCAL)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            async with application.lifespan():
+                worker = (await client.post("workers", json=registration)).json()["worker"]
+            for answer in [
+                await client.get("queues"),
+                await client.post("queues/mail/jobs", json={"task": "send"}),
+                await client.put(
+                    "queues/mail/loads/l?task=send", content=b"{}\n", headers={"Content-Type": "application/x-ndjson"}
+                ),
+                await client.post("workers", json=registration),
+                await client.post(f"workers/{worker}/poll", json={"number": 1, "want": 1}),
+                await client.post(f"workers/{worker}/renew", json={}),
+                await client.delete(f"workers/{worker}"),
+                await client.get("events?queue=mail"),
+            ]:
+                check_described(answer)
+                assert (answer.status_code, answer.json()["code"]) == (503, "stopping")
+
+    asyncio.run(ask_late())

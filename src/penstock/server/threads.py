@@ -16,13 +16,21 @@ from typing import TypeVar
 
 from penstock.server.problem import ProblemError
 
-__all__ = ["ACTING", "ADMITTING", "DRAWING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads"]
+__all__ = ["ACTING", "ADMITTING", "DRAWING", "LOADING", "LOOKING", "PRODUCING", "WATCHING", "CallThreads", "hand_in"]
 
 T = TypeVar("T")
 # What their threads are called.
 PRODUCING, LOADING, LOOKING, WATCHING = "penstock-produce", "penstock-load", "penstock-look", "penstock-watch"
 ADMITTING, DRAWING, ACTING = "penstock-admit", "penstock-page", "penstock-act"
 MOST_WAITING = 1_000
+
+
+def hand_in(executor: ThreadPoolExecutor, act: Callable[[], T]) -> asyncio.Future[T]:
+    """Have something done in a thread, unless the threads are closed: a request may come as the server ends."""
+    try:
+        return asyncio.get_running_loop().run_in_executor(executor, act)
+    except RuntimeError:
+        raise ProblemError("stopping", "the server is stopping; send it again") from None
 
 
 class CallThreads:
@@ -42,8 +50,8 @@ class CallThreads:
             raise ProblemError(
                 "too-many-requests", f"{caller} has {self._most_of_one} calls like this under way; end one first"
             )
+        future = hand_in(self._executor, partial(copy_context().run, call))
         self._given[caller] += 1
-        future = asyncio.get_running_loop().run_in_executor(self._executor, copy_context().run, call)
         future.add_done_callback(partial(self._note_done, caller))
         return await asyncio.shield(future)
 

@@ -35,6 +35,7 @@ from penstock.server.remote.turns import (
 )
 from penstock.server.remote.waiting_polls import WaitingPoll, WaitingPolls
 from penstock.server.remote.wake_calls import WakeCalls
+from penstock.server.threads import hand_in
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.connection.error_meaning import DatabaseError
@@ -242,7 +243,7 @@ class RemoteShard:
         self.row.close()
 
     async def _in(self, executor: ThreadPoolExecutor, act: Callable[[], T]) -> T:
-        return await asyncio.shield(self._loop.run_in_executor(executor, act))
+        return await asyncio.shield(hand_in(executor, act))
 
     def _hear(self, queue: int | None) -> None:
         """In the listener's thread."""

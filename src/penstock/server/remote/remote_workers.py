@@ -24,6 +24,7 @@ from penstock.server.remote.messages import Poll, PollAnswer, Registration, Rene
 from penstock.server.remote.poll_call import CheckedPoll, PollCall
 from penstock.server.remote.registered_worker import RegisteredWorker, read_registered
 from penstock.server.remote.remote_shard import RemoteShard, enroll
+from penstock.server.threads import hand_in
 from penstock.shards.databases import Databases
 from penstock.storage import Connection, Database
 from penstock.storage.catalogue.queues import announce_task, find_queue
@@ -220,7 +221,7 @@ class RemoteWorkers:
         return task
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+        return await hand_in(self._threads, act)
 
     async def _ask_all(self, remote: int, act: Callable[[Connection], T]) -> list[T]:
         """Ask every database; raises where none answers."""
