@@ -49,6 +49,7 @@ def world(database_url: str) -> Iterator[World]:
 # Milliseconds and seconds that are others at each look; only administrators of everything may ask.
 MEASURES = {"read_doctor"}
 NEED_ANOTHER_SHARD = {"move_partition", "drain_shard"}
+NEEDS_AN_EMPTY_QUEUE = {"delete_queue"}
 
 
 class Judge:
@@ -187,9 +188,9 @@ def test_no_token_is_told_or_touches_what_it_is_not_for_at_length(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     answered = judge_at_random(world, caplog, 20_000, random.randrange(1 << 30))
-    # Each has been carried out, too, for somebody.
+    # Each has been carried out, too, for somebody; where a queue is empty is up to chance.
     done = {name for name, status in answered if status < 300}
-    assert {each.name for each in OTHERS} - done == NEED_ANOTHER_SHARD
+    assert {each.name for each in OTHERS} - done - NEEDS_AN_EMPTY_QUEUE == NEED_ANOTHER_SHARD
 
 
 def judge_at_random(world: World, caplog: pytest.LogCaptureFixture, count: int, seed: int) -> Counter[tuple[str, int]]:
