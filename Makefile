@@ -19,9 +19,6 @@ CLASSES := .venv/spark-classes.jsa
 # There are two processes more than cores, for some tests wait. Each has a server of its own.
 PARALLEL = -n $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))') --dist load --max-worker-restart 0 --durations 40
 
-# Every program of a run would compile all modules anew: half of what a short one takes.
-export PYTHONDONTWRITEBYTECODE :=
-
 ifeq ($(PG),system)
 # The newest of the system's, looked up when a recipe runs: it may have just been installed.
 POSTGRES_ENV = PENSTOCK_POSTGRES_BIN="$$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)"
@@ -31,7 +28,7 @@ POSTGRES_ENV =
 POSTGRES =
 endif
 
-.PHONY: setup demo test check bench fault docs screenshots lock clean system-postgresql java chromium node promtool
+.PHONY: setup compiled demo test check bench fault docs screenshots lock clean system-postgresql java chromium node promtool
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -44,6 +41,11 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Where the environment forbids that Python keeps what it compiled, every program of a run would compile all modules anew:
+# half of what a short one takes.
+compiled: $(STAMP)
+	@$(BIN)/python -m compileall -q src tests bench
+
 # The classes of Spark as a JVM finds them soonest.
 $(CLASSES): $(STAMP) tests/jvm.py | java
 	$(BIN)/python -m tests.jvm
@@ -51,7 +53,7 @@ $(CLASSES): $(STAMP) tests/jvm.py | java
 demo: setup java
 	$(BIN)/python examples/demo.py
 
-test: setup java $(POSTGRES) chromium node promtool $(CLASSES)
+test: setup compiled java $(POSTGRES) chromium node promtool $(CLASSES)
 	$(POSTGRES_ENV) $(BIN)/pytest $(PARALLEL) $(ARGS)
 
 check: setup
@@ -63,10 +65,10 @@ check: setup
 bench: setup java $(POSTGRES)
 	$(POSTGRES_ENV) $(BIN)/python -m bench $(ARGS)
 
-fault: setup java $(POSTGRES) $(CLASSES)
+fault: setup compiled java $(POSTGRES) $(CLASSES)
 	$(POSTGRES_ENV) $(BIN)/python -m tests.fault $(ARGS)
 
-docs: setup java $(CLASSES)
+docs: setup compiled java $(CLASSES)
 	$(BIN)/pytest tests/docs $(ARGS)
 
 screenshots: setup chromium
