@@ -17,6 +17,7 @@ from bench.api_server import serving
 from bench.run import Run
 from bench.server import Server, connect
 from penstock import App
+from penstock.model.checks import JOBS_A_CALL
 
 QUESTION = "How long does a page take with millions of jobs behind it, and what do open pages cost?"
 
@@ -129,7 +130,8 @@ def _filled(run: Run, kind: str) -> Iterator[App]:
             app.cron(f"nightly-{number}", "0 3 * * *", tasks[number], args={"order": 1})
         for number in range(2):
             halt.enqueue_many([{"customer": f"customer-{n}", "is_bad": number == 0} for n in range(keys)])
-        fail.enqueue_many([{"number": n} for n in range(letters)])
+        for low in range(0, letters, JOBS_A_CALL):
+            fail.enqueue_many([{"number": n} for n in range(low, min(low + JOBS_A_CALL, letters))])
         app.work(queues=["halting", "failing"], until_idle=True)
         for number in range(0, waiting, 1_000):
             size = min(1_000, waiting - number)

@@ -65,8 +65,9 @@ def measure(run: Run) -> None:
 def _paths() -> Iterator[str]:
     """Every GET there is; a new one has to be named here by what its path needs."""
     for operation in OPERATIONS:
-        # A stream goes on, and no worker is there.
-        if operation.method == "GET" and operation.path != "/events" and "{worker}" not in operation.path:
+        # A stream goes on, and there is no worker, nor another database.
+        is_there = operation.path != "/events" and not {"{worker}", "{shard}"} & set(operation.segments)
+        if operation.method == "GET" and is_there:
             kind = "load" if operation.path.startswith("/loads") else "cron"
             yield operation.path.replace("{name}", f"{{{kind}}}").replace("{job_id}", "{job}") + ASKED.get(
                 operation.path, ""
