@@ -244,7 +244,8 @@ def test_g12_a_call_ends_by_its_deadline_whoever_is_written_with_it(
             first = asyncio.create_task(send.aenqueue(name="first"))
             await asyncio.to_thread(eventually, lambda: meeting.line._waiting, "the sender is in line")
             patient = asyncio.create_task(other.aenqueue(name="patient"))
-            hasty = asyncio.create_task(send.options(request_timeout=1.0).aenqueue(name="hasty"))
+            # Long enough that another sender has taken both, as the first one is stuck.
+            hasty = asyncio.create_task(send.options(request_timeout=4.0).aenqueue(name="hasty"))
             await asyncio.sleep(0)
         with pytest.raises(RequestTimeout) as refused:
             await hasty
