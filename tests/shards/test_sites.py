@@ -93,7 +93,7 @@ def test_never_more_run_than_there_are_slots_and_each_shard_has_its_part(sites: 
     sites.put(2, 150)
     assert sites.app.work(until_idle=True, concurrency=5).succeeded == 300
     assert starts.most <= 5
-    assert min(Counter(starts.shards[:150]).values()) > 30
+    assert min(starts.shards[:150].count(shard) for shard in (1, 2)) > 30
 
 
 def test_threads_and_the_event_loop_have_the_slots_together(sites: TwoSites) -> None:

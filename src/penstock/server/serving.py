@@ -206,7 +206,7 @@ def serve(application: Application, listener: socket.socket) -> None:
 
 def _collect_seldom() -> None:
     """Let garbage be collected for less: all modules are looked through again and again otherwise while a body of a
-    thousand jobs is read, which makes a call of them a fifth longer.
+    thousand jobs is read, which makes a call of them a third longer.
     """
     gc.collect()
     gc.freeze()
